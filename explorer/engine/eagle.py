@@ -1,0 +1,232 @@
+"""The EAGLE-3-style drafter: one decoder layer on the target's own hidden states, with a low-rank head.
+
+Entry t of a row pairs the target's features at position t with the token at t + 1, and its output predicts the token at
+t + 2. While drafting, the layer's own output stands in for the features of positions the target has not seen yet.
+
+Source:
+    EAGLE-3, arXiv:2503.01840 (layer, fused features, tensor names); SlimSpec, arXiv:2605.10453 (low-rank head).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Generator, Tensor
+from torch.nn import functional
+
+from explorer.engine.drafters import Draft, Sequences
+from explorer.engine.models import LanguageModel
+from explorer.engine.sampling import Sampler
+from explorer.errors import ModelPairError, SettingError, WeightsError
+from explorer.heads import checkpoint
+from explorer.heads.draft import LowRankHead
+from explorer.heads.eagle import EagleModel, EagleShape
+
+
+class EagleDrafter:
+    """A fitted or trained drafter of one target.
+
+    Attributes:
+        rank_choices: Ranks to offer; any rank up to the highest works.
+    """
+
+    kind = "eagle"
+
+    def __init__(self, model: EagleModel, name: str) -> None:
+        self.model, self.name = model.eval(), name
+        self.features = model.shape.features
+        self.max_rank = getattr(model.head, "max_rank", 0)
+        self.rank_choices = tuple(sorted({max(self.max_rank // n, 1) for n in (8, 4, 2, 1)})) if self.max_rank else ()
+
+    @classmethod
+    def load(cls, folder: Path, target: LanguageModel) -> EagleDrafter:
+        """Read what `save` wrote, for use in the target's dtype and on its device.
+
+        Raises:
+            WeightsError: A file is missing or damaged.
+            ModelPairError: It was made for another target.
+        """
+        weights, meta = checkpoint.load(folder, target=facts_of(target))
+        try:
+            shape = EagleShape(**meta["shape"] | {"features": tuple(meta["shape"]["features"])})
+            down, up = weights["lm_head.down.weight"], weights["lm_head.up.weight"]
+        except (KeyError, TypeError) as error:
+            raise WeightsError(f"{folder} does not describe a drafter ({error}). Fit or fetch it again.") from error
+        head = LowRankHead(down, up).to(target.device, target.dtype)
+        model = EagleModel(shape, target.embedding, head)
+        model.load_weights(weights)
+        return cls(model, str(meta.get("name", folder.name)))
+
+    def start(self, batch_size: int, capacity: int, rank: int) -> EagleSession:
+        """A session with a cache of its own.
+
+        Raises:
+            SettingError: The head has no such rank.
+        """
+        if not 0 <= rank <= self.max_rank:
+            raise SettingError(
+                f"rank is {rank}; the head of {self.name} has rank {self.max_rank}. Choose 1 to {self.max_rank}, "
+                "or 0 for the highest."
+            )
+        return EagleSession(self.model, batch_size, capacity, rank)
+
+    def describe(self, rank: int) -> dict[str, object]:
+        """JSON facts for the trace; the shared embedding is the target's and not counted."""
+        head = self.model.head.num_parameters(rank)
+        body = sum(weight.numel() for name, weight in self.model.named_parameters() if not name.startswith("head."))
+        return {
+            "kind": self.kind,
+            "name": self.name,
+            "rank": (rank or self.max_rank) or None,
+            "num_parameters": body + head,
+            "head_parameters": head,
+        }
+
+
+def facts_of(target: LanguageModel) -> dict[str, Any]:
+    """What identifies a target to a checkpoint."""
+    return {
+        "name": target.name,
+        "fingerprint": target.fingerprint,
+        "hidden_size": target.hidden_size,
+        "vocab_size": target.vocab_size,
+        "num_layers": target.num_layers,
+    }
+
+
+class EagleSession:
+    """Drafting state: keys and values of each row's entries, and how many of them are of confirmed tokens.
+
+    What a rejected draft left behind lies beyond that count, is hidden by position, and is written over.
+    """
+
+    def __init__(self, model: EagleModel, batch_size: int, capacity: int, rank: int) -> None:
+        shape = model.shape
+        self.model, self.rank = model, rank
+        slots = (batch_size, capacity, shape.num_kv_heads, shape.head_dim)
+        self.keys = torch.zeros(slots, dtype=model.dtype, device=model.embedding.device)
+        self.values = torch.zeros_like(self.keys)
+        self.filled = torch.zeros(batch_size, dtype=torch.int64, device=self.keys.device)
+        self.rows = torch.arange(batch_size, device=self.keys.device).unsqueeze(1)
+        model.rope(capacity)
+
+    def select(self, rows: Tensor) -> None:
+        """Keep these rows."""
+        self.keys, self.values, self.filled = self.keys[rows], self.values[rows], self.filled[rows]
+        self.rows = self.rows[: len(rows)]
+
+    def draft(self, sequences: Sequences, draft_length: int, sampler: Sampler, generator: Generator) -> Draft:
+        """Read what was confirmed since, then chain `draft_length` steps; a row of one token drafts nothing.
+
+        With `draft_length` 0 it only reads, which keeps the session in step while another drafter proposes.
+        """
+        lengths = sequences.lengths
+        longest = int(lengths.max())
+        if sequences.features is None or longest < 2:
+            return Draft(ids=lengths.new_zeros(len(lengths), 0), lengths=torch.zeros_like(lengths))
+        state = self._read(sequences, longest)
+        B, K, shape = len(lengths), draft_length, self.model.shape
+        ids = lengths.new_zeros(B, K)
+        probs = torch.empty(B, K, shape.vocab_size, device=state.device)
+        hidden = state.new_empty(B, K, shape.hidden_size)
+        for step in range(K):
+            if step:
+                positions = (lengths + (step - 2)).clamp(min=0).unsqueeze(1)
+                state = self._advance(ids[:, step - 1 : step], state.unsqueeze(1), positions, longest + step - 1)
+            hidden[:, step] = self.model.normed(state)
+            probs[:, step] = sampler.probs(self.model.head(hidden[:, step], self.rank))
+            ids[:, step] = sampler.draw(probs[:, step], generator)
+        return Draft(ids=ids, lengths=torch.where(lengths > 1, K, 0), probs=probs, hidden=hidden)
+
+    def _read(self, sequences: Sequences, longest: int) -> Tensor:
+        """(B, D) outputs at each row's last pair, after one pass over the pairs confirmed since the last call."""
+        features, feature_starts = sequences.features, sequences.feature_starts
+        last = (sequences.lengths - 2).clamp(min=0)  # a row of one token has no pair: what it computes is thrown away
+        starts = torch.minimum(self.filled, last)
+        counts = last - starts + 1
+        width = int(counts.max())
+        # Columns past a row's last pair repeat some token and feature; their entries are written over before any look.
+        positions = starts.unsqueeze(1) + torch.arange(width, device=last.device)
+        at = (positions - feature_starts.unsqueeze(1)).clamp(0, features.shape[1] - 1)
+        ids = sequences.ids.gather(1, (positions + 1).clamp(max=sequences.ids.shape[1] - 1))
+        states = self.model.fuse(features[self.rows, at])
+        self.filled = (sequences.lengths - 1).clamp(min=0)
+        return self._advance(ids, states, positions, longest - 1, counts - 1)
+
+    def _advance(self, ids: Tensor, states: Tensor, positions: Tensor, end: int, last: Tensor | None = None) -> Tensor:
+        """Write entries (B, M) into the cache and return the output (B, D) of one of them, `last` (B,), else the first.
+
+        Only that one looks back: nothing ever reads the outputs of the others.
+        """
+        shape = self.model.shape
+        queries, keys, values = self.model.project(ids, states, positions)
+        self.keys[self.rows, positions] = keys
+        self.values[self.rows, positions] = values
+        if last is None or states.shape[1] == 1:
+            query, state, at = queries[:, 0], states[:, 0], positions
+        else:
+            at = last.unsqueeze(1)
+            query, state, at = (
+                queries[self.rows, at].squeeze(1),
+                states[self.rows, at].squeeze(1),
+                positions.gather(1, at),
+            )
+        mask = None
+        if len(self.rows) > 1:
+            mask = (torch.arange(end, device=at.device) <= at)[:, None, None]
+        # The query heads of a group are laid out as a sequence: grouped attention at length 1 is several times slower.
+        attended = functional.scaled_dot_product_attention(
+            query.unflatten(1, (shape.num_kv_heads, -1)),
+            self.keys[:, :end].transpose(1, 2),
+            self.values[:, :end].transpose(1, 2),
+            attn_mask=mask,
+        )
+        return self.model.finish(state, attended.flatten(1))
+
+
+def shape_of(target: LanguageModel, max_rank: int) -> EagleShape:
+    """The shape of a drafter for this target.
+
+    Raises:
+        ModelPairError: The target's states and embeddings differ in size, or its heads do not divide evenly.
+    """
+    config, D = target.config, target.hidden_size
+    num_heads = int(config.num_attention_heads)
+    num_kv_heads = int(getattr(config, "num_key_value_heads", None) or num_heads)
+    if target.embedding.shape[1] != D or num_heads % num_kv_heads:
+        raise ModelPairError(
+            f"{target.name} has hidden size {D}, embeddings of {target.embedding.shape[1]}, {num_heads} heads and "
+            f"{num_kv_heads} key/value heads; a drafter layer needs embeddings of the hidden size and heads in "
+            "equal groups. Choose a Llama-like target."
+        )
+    layers = target.num_layers
+    return EagleShape(
+        hidden_size=D,
+        intermediate_size=int(getattr(config, "intermediate_size", None) or 4 * D),
+        num_heads=num_heads,
+        num_kv_heads=num_kv_heads,
+        head_dim=_head_dim(config, D, num_heads),
+        vocab_size=target.vocab_size,
+        max_rank=min(max_rank, D),
+        norm_eps=float(getattr(config, "rms_norm_eps", None) or 1e-5),
+        features=(min(2, layers), layers // 2, max(layers - 3, 1)),
+        rope=_rope_arguments(config),
+        max_positions=target.context_length,
+    )
+
+
+def _head_dim(config: Any, hidden_size: int, num_heads: int) -> int:
+    """The target's head size where a rotary embedding can use it, which takes an even one."""
+    size = int(getattr(config, "head_dim", None) or hidden_size // num_heads)
+    return size + size % 2
+
+
+def _rope_arguments(config: Any) -> dict[str, Any]:
+    """The target's rope parameters, those of its full-attention layers where kinds differ; plain ones without any."""
+    rope = getattr(config, "rope_parameters", None) or {}
+    rope = rope.get("full_attention", rope)
+    known = {key: value for key, value in rope.items() if isinstance(value, (int, float, str, bool, list))}
+    # A rotary embedding of a part of each head has another layout; the drafter rotates whole heads instead.
+    return {"rope_theta": 10000.0, "rope_type": "default"} | (known if "partial_rotary_factor" not in known else {})

@@ -1,0 +1,63 @@
+"""Prompt lookup first, a drafter otherwise: repeats are free, and the drafter keeps the rest going."""
+
+from __future__ import annotations
+
+import torch
+from torch import Generator, Tensor
+
+from explorer.engine.drafters import Draft, Drafter, DraftSession, NgramDrafter, Sequences
+from explorer.engine.sampling import Sampler
+
+# One matching token is too little evidence where a drafter stands by.
+_SHORTEST_MATCH = 2
+
+
+class HybridDrafter:
+    """Looks the text's ending up in the text before it; where it never occurred, asks another drafter."""
+
+    kind = "hybrid"
+
+    def __init__(self, drafter: Drafter) -> None:
+        self.drafter = drafter
+        self.lookup = NgramDrafter(shortest=_SHORTEST_MATCH)
+        self.name = f"{self.lookup.name}, then {drafter.name}"
+        self.features = drafter.features
+        self.rank_choices = drafter.rank_choices
+
+    def start(self, batch_size: int, capacity: int, rank: int) -> HybridSession:
+        """A session around one of the drafter's."""
+        return HybridSession(self.lookup, self.drafter.start(batch_size, capacity, rank))
+
+    def describe(self, rank: int) -> dict[str, object]:
+        """JSON facts for the trace."""
+        return self.drafter.describe(rank) | {"kind": self.kind, "name": self.name}
+
+
+class HybridSession:
+    """The drafter's session, and lookups that come before it."""
+
+    def __init__(self, lookup: NgramDrafter, session: DraftSession) -> None:
+        self.lookup, self.session = lookup, session
+
+    def select(self, rows: Tensor) -> None:
+        """Keep these rows."""
+        self.session.select(rows)
+
+    def draft(self, sequences: Sequences, draft_length: int, sampler: Sampler, generator: Generator) -> Draft:
+        """Lookups where there are any; the drafter reads along in every round, so that it is ready when they end."""
+        found = self.lookup.draft(sequences, draft_length, sampler, generator)
+        matched = found.lengths > 0
+        if matched.all():
+            self.session.draft(sequences, 0, sampler, generator)
+            return found
+        drafted = self.session.draft(sequences, draft_length, sampler, generator)
+        if drafted.ids.shape[1] == 0 or not matched.any():
+            return found if drafted.ids.shape[1] == 0 else drafted
+        one_hot = torch.zeros_like(drafted.probs).scatter_(2, found.ids.unsqueeze(2), 1.0)
+        return Draft(
+            ids=torch.where(matched.unsqueeze(1), found.ids, drafted.ids),
+            lengths=torch.where(matched, found.lengths, drafted.lengths),
+            probs=torch.where(matched[:, None, None], one_hot, drafted.probs),
+            # A looked-up token has no state of its own; the drafter's at that place is what a learned weight sees.
+            hidden=drafted.hidden,
+        )

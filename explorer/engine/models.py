@@ -1,0 +1,313 @@
+"""Language models: one pass of several tokens per row, and what identifies a model."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from explorer.engine.cache import RowCache, visible
+from explorer.engine.fused import FusedLlama, fits
+from explorer.errors import ModelPairError, SettingError
+from explorer.heads.packed import pack_linears
+
+Progress = Callable[[str, int, int], None]
+
+
+@dataclass(slots=True)
+class Pass:
+    """What one pass leaves: logits (B, keep, V) of the last `keep` tokens, and chosen hidden states.
+
+    Attributes:
+        logits: (B, keep, V) in the model's dtype, V the tokenizer's size.
+        features: (B, T, F), the asked-for hidden states side by side, or None.
+        last_hidden: (B, T, D) last hidden state after the final norm, or None.
+    """
+
+    logits: Tensor
+    features: Tensor | None
+    last_hidden: Tensor | None
+
+
+class LanguageModel:
+    """A transformers causal language model and its tokenizer, run with per-row positions.
+
+    Attributes:
+        name: Hub id or folder, as given.
+        vocab_size: Tokens of the tokenizer; padding rows of the model beyond it are never seen.
+        num_rows: Rows of the model's head; special tokens beyond them are never written.
+        context_length: Positions the model knows.
+        end_ids: Ids that end an answer.
+    """
+
+    def __init__(self, name: str, model: Any, tokenizer: Any, precision: str) -> None:
+        self.name, self.model, self.tokenizer, self.precision = name, model.eval(), tokenizer, precision
+        config = model.config.get_text_config()
+        self.config = config
+        self.num_layers = int(config.num_hidden_layers)
+        self.hidden_size = int(config.hidden_size)
+        self.device = model.get_input_embeddings().weight.device
+        self.context_length = int(getattr(config, "max_position_embeddings", None) or 1 << 20)
+        self.num_rows = model.get_output_embeddings().weight.shape[0]
+        self.vocab_size = _vocab_size(name, tokenizer, self.num_rows)
+        self._windows = _attention_windows(name, config)
+        self._needs_float_mask = config._attn_implementation not in ("sdpa", "flex_attention")
+        self.end_ids = _end_ids(model, tokenizer)
+        self.fused: FusedLlama | None = None
+
+    @property
+    def embedding(self) -> Tensor:
+        """(rows, D) input embedding table."""
+        return self.model.get_input_embeddings().weight
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Dtype of the activations."""
+        return self.model.get_input_embeddings().weight.dtype
+
+    @cached_property
+    def num_parameters(self) -> int:
+        """Weights, tied ones counted once, packed ones (4 bits) one by one."""
+        states = [(weight, getattr(weight, "quant_state", None)) for weight in self.model.parameters()]
+        return sum(weight.numel() if state is None else state.shape.numel() for weight, state in states)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Sixteen hex digits that tell this model's weights from others, the same in every precision."""
+        rows = self.embedding[:64].detach().to("cpu", torch.bfloat16).contiguous()
+        head = self.model.get_output_embeddings().weight[:64].detach().to("cpu", torch.bfloat16).contiguous()
+        digest = hashlib.sha256(f"{self.num_layers} {self.hidden_size} {self.vocab_size}".encode())
+        for tensor in (rows, head):
+            digest.update(tensor.view(torch.int16).numpy().tobytes())
+        return digest.hexdigest()[:16]
+
+    def pack(self) -> None:
+        """Keep the linear layers' weights in float16 and compute in float32; for a float32 model on an x86 processor.
+
+        A Llama is rebuilt from larger operations as well.
+        """
+        self.fingerprint, self.num_parameters  # noqa: B018 (both are of the weights as they were)
+        if fits(self.model):
+            self.fused = FusedLlama(self.model)
+        pack_linears(self.model)
+        if self.fused is not None:
+            self.fused.head = self.model.get_output_embeddings()
+
+    def new_cache(self, capacity: int) -> RowCache:
+        """An empty cache for rows of at most `capacity` positions."""
+        return RowCache(self.num_layers, capacity)
+
+    def forward(
+        self,
+        ids: Tensor,
+        cache: RowCache,
+        starts: Tensor,
+        *,
+        keep: int,
+        features: tuple[int, ...] = (),
+        last_hidden: bool = False,
+    ) -> Pass:
+        """Run (B, T) tokens, row b at positions starts[b] onwards, over what the cache holds before them.
+
+        Args:
+            ids: (B, T) int64.
+            cache: Written at those positions.
+            starts: (B,) int64.
+            keep: How many of the last tokens need logits, in [1, T].
+            features: Indices into the hidden states (0 is the embedding, i the output of layer i - 1).
+            last_hidden: Whether the last hidden state is wanted.
+        """
+        positions = cache.at(starts, ids.shape[1])
+        # Columns that only pad a shorter row may lie past the context; learned positions have no entry there.
+        inside = positions.clamp(max=self.context_length - 1)
+        masks = self._masks(positions, cache.end)
+        wanted = (*features, self.num_layers) if last_hidden else features
+        if self.fused is not None:
+            logits, states = self.fused(ids, inside, masks, cache, keep, frozenset(wanted))
+        else:
+            output = self.model(
+                input_ids=ids,
+                attention_mask=masks,
+                position_ids=inside,
+                cache=cache,
+                use_cache=True,
+                logits_to_keep=keep,
+                output_hidden_states=bool(wanted),
+            )
+            logits, states = output.logits, output.hidden_states
+        logits = logits[:, :, : self.vocab_size]
+        if self.num_rows < self.vocab_size:
+            logits = torch.nn.functional.pad(logits, (0, self.vocab_size - self.num_rows), value=-torch.inf)
+        return Pass(
+            logits,
+            torch.cat([states[i] for i in features], dim=-1) if features else None,
+            states[self.num_layers] if last_hidden else None,
+        )
+
+    def _masks(self, positions: Tensor, end: int) -> Tensor | dict[str, Tensor]:
+        """One mask, or one per kind of attention layer where a model mixes them."""
+        masks = {kind: self._mask(positions, end, window) for kind, window in self._windows.items()}
+        return masks if len(masks) > 1 else next(iter(masks.values()))
+
+    def _mask(self, positions: Tensor, end: int, window: int | None) -> Tensor:
+        mask = visible(positions, end, window)
+        if self._needs_float_mask:
+            lowest = torch.finfo(self.dtype).min
+            return torch.zeros(mask.shape, dtype=self.dtype, device=mask.device).masked_fill(~mask, lowest)
+        return mask
+
+
+def _vocab_size(name: str, tokenizer: Any, rows: int) -> int:
+    """One more than the tokenizer's highest id.
+
+    Raises:
+        ModelPairError: The model has no row for some token. Special tokens may lack one: Gemma 3 1B has a token that
+            stands for an image and sees none.
+    """
+    ids = tokenizer.get_vocab().values()
+    beyond = [i for i in ids if i >= rows]
+    added = tokenizer.added_tokens_decoder
+    if any(i not in added or not added[i].special for i in beyond):
+        raise ModelPairError(
+            f"The tokenizer of {name} has {len(ids)} tokens, but its model covers {rows}. Choose a folder whose "
+            "tokenizer and weights belong together."
+        )
+    return max(ids) + 1
+
+
+def _attention_windows(name: str, config: Any) -> dict[str, int | None]:
+    """Kinds of attention layers, each with its window (None: full).
+
+    Raises:
+        ModelPairError: A layer keeps a state that cannot be rolled back, or an attention this engine does not know.
+    """
+    window = getattr(config, "sliding_window", None)
+    if getattr(config, "use_sliding_window", True) is False:
+        window = None
+    kinds = set(getattr(config, "layer_types", None) or ())
+    if "local" in getattr(config, "attention_layers", ()):
+        kinds = {"local_attention"}  # GPT-Neo: its own mask slides with the longest row, whatever mask it is given
+    if not kinds:
+        return {"full_attention": None} if window is None else {"sliding_attention": window}
+    known = {"full_attention": None, "sliding_attention": window}
+    if unknown := kinds - set(known):
+        raise ModelPairError(
+            f"{name} has layers of kind {', '.join(sorted(unknown))}; only full and sliding attention can be rolled "
+            "back after a rejected draft. Choose a plain transformer decoder."
+        )
+    return {kind: known[kind] for kind in sorted(kinds)}
+
+
+def _end_ids(model: Any, tokenizer: Any) -> frozenset[int]:
+    """Every id that the model, its generation settings or its tokenizer calls the end of an answer."""
+    found: set[int] = set()
+    for source in (model.config, getattr(model, "generation_config", None), tokenizer):
+        value = getattr(source, "eos_token_id", None)
+        found |= set(value if isinstance(value, (list, tuple)) else [value])
+    return frozenset(int(i) for i in found if i is not None)
+
+
+@dataclass(slots=True)
+class ModelPair:
+    """A target and whatever drafts for it (None: autoregressive decoding only)."""
+
+    target: LanguageModel
+    drafter: Any | None
+
+    def describe(self, rank: int) -> dict[str, Any]:
+        """JSON facts for the trace's first line."""
+        target = {
+            "name": self.target.name,
+            "num_parameters": self.target.num_parameters,
+            "fingerprint": self.target.fingerprint,
+        }
+        return {
+            "target": target,
+            "drafter": None if self.drafter is None else self.drafter.describe(rank),
+            "precision": self.target.precision,
+            "device": str(self.target.device),
+        }
+
+
+def check_rows(model: LanguageModel) -> None:
+    """Raise `ModelPairError` unless the model follows per-row positions and masks.
+
+    Two rows of unequal length are read, one of them written over in part, and compared with plain passes over each.
+    Models that count positions in their own way (ALiBi, recurrent states) would fail later, or write nonsense.
+    """
+    short, long, width = 4, 8, 3
+    ids = torch.arange(2 * (long + width), device=model.device).view(2, -1) * 37 % min(model.vocab_size, model.num_rows)
+    starts = torch.tensor([short, long], device=model.device)
+    refusal = (
+        f"{model.name} ({model.config.model_type}) does not decode rows of unequal length as this engine needs. Choose "
+        "a plain transformer decoder, such as a Llama, Qwen or Gemma model."
+    )
+    try:
+        with torch.inference_mode():
+            cache = model.new_cache(long + width)
+            model.forward(ids[:, :long], cache, torch.zeros_like(starts), keep=1)
+            last = torch.stack([row[start : start + width] for row, start in zip(ids, starts.tolist(), strict=True)])
+            found = model.forward(last, cache, starts, keep=width).logits.float()
+            plain = [
+                model.model(row[None, : start + width]).logits[0, -width:]
+                for row, start in zip(ids, (short, long), strict=True)
+            ]
+    except (TypeError, ValueError, IndexError, RuntimeError, AttributeError) as error:
+        raise ModelPairError(refusal) from error
+    expected = torch.stack(plain)[..., : model.vocab_size].float()
+    found = found[..., : expected.shape[-1]]
+    spread = (expected - expected.mean(-1, keepdim=True)).norm()
+    # Rounding leaves 1e-6 in float32 and up to 0.1 in bfloat16. Quantised models are noisier, and of the same classes.
+    if model.precision in ("float32", "float16", "bfloat16") and not (found - expected).norm() <= 0.3 * spread:
+        raise ModelPairError(refusal)
+
+
+def check_vocab(target: LanguageModel, drafter: LanguageModel) -> None:
+    """Raise `ModelPairError` unless both models read the same tokens under the same ids."""
+    ours, theirs = target.tokenizer.get_vocab(), drafter.tokenizer.get_vocab()
+    if ours == theirs:
+        return
+    differing = sum(ours.get(token) != index for token, index in theirs.items()) + len(ours.keys() - theirs.keys())
+    raise ModelPairError(
+        f"{drafter.name} cannot draft for {target.name}: their tokenizers differ in {differing:,} of {len(ours):,} "
+        "tokens. Choose a drafter of the same family, such as Qwen3-0.6B for Qwen3-8B."
+    )
+
+
+def encode_chat(target: LanguageModel, prompt: str) -> list[int]:
+    """Ids of a user's message, in the model's chat template where it has one.
+
+    Raises:
+        SettingError: The prompt is empty, or fills the context.
+    """
+    if not prompt.strip():
+        raise SettingError("The prompt is empty. Type a question or a text to continue.")
+    if any("\ud800" <= character <= "\udfff" for character in prompt):
+        raise SettingError("The prompt holds bytes that are no text. Give it in UTF-8.")
+    tokenizer = target.tokenizer
+    if tokenizer.chat_template:
+        message = [{"role": "user", "content": prompt}]
+        ids = tokenizer.apply_chat_template(message, add_generation_prompt=True, return_dict=False)
+    else:
+        ids = tokenizer(prompt)["input_ids"]
+    check_prompt(target, ids)
+    return [int(i) for i in ids]
+
+
+def check_prompt(target: LanguageModel, ids: list[int]) -> None:
+    """Raise `SettingError` unless at least one token can follow the prompt."""
+    if not len(ids):
+        raise SettingError("The prompt has no tokens. Give at least one.")
+    if max(ids) >= min(target.vocab_size, target.num_rows):
+        token = target.tokenizer.decode([max(ids)])
+        raise SettingError(f"The prompt holds the token {token!r}, which {target.name} cannot read. Leave it out.")
+    if len(ids) >= target.context_length:
+        raise SettingError(
+            f"The prompt has {len(ids):,} tokens; {target.name} reads at most {target.context_length - 1:,} and needs "
+            "room for an answer. Shorten the prompt."
+        )
