@@ -117,7 +117,7 @@ def load_model(name: str, precision: str = "auto", progress: Progress | None = N
         ) from error
     if progress:
         progress(f"Loading {name}", 1, 1)
-    loaded = LanguageModel(name, model, tokenizer, chosen)
+    loaded = LanguageModel(weights.NAME if name == DEFAULT_TARGET else name, model, tokenizer, chosen)
     if chosen == "float16" and device == "cpu":
         # Packing rounds the weights and takes them out of the module's parameters: identify and count them before.
         loaded.fingerprint, loaded.num_parameters  # noqa: B018 (cached properties)

@@ -1,0 +1,108 @@
+"""What the page needs from the engine: the `Backend` protocol, and the real one over a target and its drafters."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import shlex
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Protocol
+
+from explorer.engine.config import DecodeConfig
+from explorer.engine.weights import NAME
+
+Progress = Callable[[str, int, int], None]
+CHECKPOINTS = Path(__file__).resolve().parents[2] / "checkpoints"
+
+
+class Backend(Protocol):
+    """A target and its drafters. The page can be built and tested on any object of this shape, without weights.
+
+    Attributes:
+        drafters: Label and name of each drafter offered; the first is the default.
+        full_head: (hidden size, vocabulary size) of the drafter's full head; None if unknown.
+    """
+
+    drafters: tuple[tuple[str, str], ...]
+    full_head: tuple[int, int] | None
+
+    def ranks(self, drafter: str) -> tuple[int, ...]:
+        """Ranks this drafter's low-rank head offers, ascending; empty if it has none, or is not known yet."""
+
+    def prepare(self, drafter: str, progress: Progress) -> Any:
+        """Load what a run with this drafter needs; slow the first time. Never called twice at once."""
+
+    def run(self, prepared: Any, prompt: str, config: DecodeConfig) -> Iterator[str]:
+        """Lines of a trace: meta before any model work, then one round per `next()`. Closing it frees the engine."""
+
+
+class PairBackend:
+    """Models by name, as `explorer.engine.loading` reads them. Nothing is loaded before `prepare`."""
+
+    def __init__(self, target: str = "default", drafter: str = "auto", precision: str = "auto") -> None:
+        self.target, self.precision = target, precision
+        labels = {"auto": "Bundled drafter", "ngram": "N-gram lookup in the text"}
+        names = dict.fromkeys((drafter, "auto", "ngram"))
+        self.drafters = tuple((labels.get(name, Path(name).name), name) for name in names)
+        self._ranks: dict[str, tuple[int, ...]] = {}
+        self.full_head: tuple[int, int] | None = None
+        self._model: Any = None
+        self._guess_ranks()
+
+    def _guess_ranks(self) -> None:
+        """The bundled drafter's ranks, from its description alone: the slider is right before anything is loaded."""
+        names = {self.target, NAME} if self.target == "default" else {self.target}
+        for path in sorted(CHECKPOINTS.glob("*/meta.json")):
+            record = json.loads(path.read_text("utf-8"))
+            shape = record.get("shape", {})
+            if record.get("kind") == "drafter" and record.get("target", {}).get("name") in names:
+                self._ranks["auto"] = rank_choices(shape.get("max_rank", 0))
+                self.full_head = shape["hidden_size"], shape["vocab_size"]
+                return
+
+    def ranks(self, drafter: str) -> tuple[int, ...]:
+        """See `Backend`."""
+        return self._ranks.get(drafter, ())
+
+    def prepare(self, drafter: str, progress: Progress) -> Any:
+        """The target, loaded once, with this drafter."""
+        from explorer.engine.loading import load_drafter, load_model
+        from explorer.engine.models import ModelPair
+
+        if self._model is None:
+            self._model = load_model(self.target, self.precision, progress)
+        loaded = load_drafter(self._model, drafter, self.precision, progress)
+        self._ranks[drafter] = tuple(getattr(loaded, "rank_choices", ()))
+        self.full_head = self._model.hidden_size, self._model.vocab_size
+        return drafter, ModelPair(self._model, loaded)
+
+    def run(self, prepared: Any, prompt: str, config: DecodeConfig) -> Iterator[str]:
+        """See `Backend`."""
+        from explorer.engine.run import run_trace
+
+        drafter, pair = prepared
+        return run_trace(pair, prompt, config, command=self._command(prompt, config, drafter))
+
+    def _command(self, prompt: str, config: DecodeConfig, drafter: str) -> str:
+        """The command line that repeats the run."""
+        options = {
+            "target": (self.target, "default"),
+            "drafter": (drafter, "auto"),
+            "precision": (self.precision, "auto"),
+        }
+        options |= {
+            spec.name: (getattr(config, spec.name), spec.default)
+            for spec in dataclasses.fields(config)
+            if spec.name != "stop"
+        }
+        words = ["python", "-m", "explorer", "decode", "--prompt", prompt]
+        for name, (value, default) in options.items():
+            if value != default:
+                words += ["--" + name.replace("_", "-"), str(value)]
+        return shlex.join(words)
+
+
+def rank_choices(max_rank: int) -> tuple[int, ...]:
+    """An eighth, a quarter, half and all of the highest rank."""
+    return tuple(sorted({max(max_rank // share, 1) for share in (8, 4, 2, 1)})) if max_rank else ()

@@ -1,0 +1,215 @@
+"""Controls of a decode, built from `DecodeConfig`'s fields and switched off, with the reason, where they do nothing."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import gradio as gr
+
+from explorer.engine.config import DecodeConfig
+from explorer.errors import SettingError
+from explorer.rules import RULES
+from explorer.ui.backend import Backend
+
+FIELDS = {spec.name: spec for spec in dataclasses.fields(DecodeConfig)}
+LABELS = {
+    "rule": "Verification rule",
+    "target_weight": "Static weight",
+    "lenience": "Lenience",
+    "drafter": "Drafter",
+    "rank": "Drafter head rank r",
+    "draft_length": "Drafts per round K",
+    "temperature": "Temperature",
+    "top_p": "Top-p",
+    "seed": "Seed",
+    "max_new_tokens": "Max new tokens",
+}
+STEPS = {"target_weight": 0.01, "lenience": 0.01, "temperature": 0.05, "top_p": 0.01, "draft_length": 1}
+NO_DRAFTS = "The autoregressive rule drafts nothing."
+DEPENDENT = ("target_weight", "lenience", "drafter", "rank", "draft_length")
+
+Controls = dict[str, gr.components.Component]
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What the controls say: the engine's settings and the drafter's name."""
+
+    config: DecodeConfig
+    drafter: str
+
+
+def _help(name: str) -> str:
+    return sentence(FIELDS[name].metadata["help"])
+
+
+def sentence(text: str) -> str:
+    """With a capital and a full stop; a symbol such as w in front keeps its letter."""
+    start = text[0] if text[1:2] == " " else text[0].upper()
+    return start + text[1:] + "."
+
+
+def _rule_label(rule: str) -> str:
+    return RULES[rule].partition(":")[0]
+
+
+def rule_help(rule: str) -> str:
+    """What the rule does, in one line."""
+    return sentence(RULES[rule].partition(":")[2].strip())
+
+
+def rank_help(rank: float, backend: Backend) -> str:
+    """What a rank costs."""
+    if backend.full_head is None:
+        return "Width of the drafter's low-rank head."
+    hidden_size, vocab_size = backend.full_head
+    size, full = rank * (hidden_size + vocab_size), hidden_size * vocab_size
+    return f"{size / 1e6:.1f} M parameters, {100 * size / full:.0f} % of the full head."
+
+
+def slider(name: str, **options: Any) -> gr.Slider:
+    """A slider over a field's range, starting at its default."""
+    spec = FIELDS[name]
+    low, high = spec.metadata["low"], spec.metadata["high"]
+    return gr.Slider(low, high, spec.default, step=STEPS[name], label=LABELS[name], elem_id=f"set-{name}", **options)
+
+
+def number(name: str) -> gr.Number:
+    """A number box for a whole-number field."""
+    spec = FIELDS[name]
+    return gr.Number(
+        spec.default, label=LABELS[name], precision=0, minimum=spec.metadata["low"], elem_id=f"set-{name}", min_width=90
+    )
+
+
+def _rank_slider(backend: Backend) -> gr.Slider:
+    """Over the ranks the drafter's head offers, starting at the highest."""
+    drafter = backend.drafters[0][1]
+    reason = why_off("rank", FIELDS["rule"].default, drafter, backend)
+    span = rank_span(backend.ranks(drafter))
+    info = reason or rank_help(span["maximum"], backend)
+    return gr.Slider(
+        **span,
+        value=span["maximum"],
+        label=LABELS["rank"],
+        info=info,
+        interactive=reason is None,
+        elem_id="set-rank",
+    )
+
+
+def rank_span(ranks: tuple[int, ...]) -> dict[str, int]:
+    """Range and step of a slider over ranks; any rank up to the highest works, so it may stop in between."""
+    ranks = ranks or (0, 1)
+    return {"minimum": ranks[0], "maximum": ranks[-1], "step": math.gcd(*ranks)}
+
+
+def build_controls(backend: Backend) -> Controls:
+    """The settings in the order of the page; call it inside a layout."""
+    rule = FIELDS["rule"].default
+    controls: Controls = {
+        "rule": gr.Dropdown(
+            [(_rule_label(name), name) for name in RULES],
+            value=rule,
+            label=LABELS["rule"],
+            info=rule_help(rule),
+            filterable=False,
+            elem_id="set-rule",
+        )
+    }
+    for name in ("target_weight", "lenience"):
+        reason = why_off(name, rule, backend.drafters[0][1], backend)
+        controls[name] = slider(name, interactive=reason is None, info=reason or _help(name))
+    controls["drafter"] = gr.Dropdown(
+        list(backend.drafters),
+        value=backend.drafters[0][1],
+        label=LABELS["drafter"],
+        filterable=False,
+        elem_id="set-drafter",
+    )
+    controls["rank"] = _rank_slider(backend)
+    controls["draft_length"] = slider("draft_length")
+    controls["temperature"] = slider("temperature", info=_help("temperature"))
+    controls["top_p"] = slider("top_p")
+    with gr.Row(elem_classes="pair"):
+        controls["seed"] = number("seed")
+        controls["max_new_tokens"] = number("max_new_tokens")
+    return controls
+
+
+def why_off(name: str, rule: str, drafter: str, backend: Backend) -> str | None:
+    """Why a control does nothing under this rule and drafter; None if it matters."""
+    if name == "target_weight":
+        return None if rule == "static" else "Only the static ensemble uses it."
+    if name == "lenience":
+        return None if rule == "lossy" else "Only the lossy rule uses it."
+    if rule == "ar":
+        return NO_DRAFTS
+    if name == "rank" and not backend.ranks(drafter):
+        return "Lookup has no head." if drafter == "ngram" else "This drafter has no low-rank head."
+    return None
+
+
+def dependent_updates(rule: str, drafter: str, rank: float, backend: Backend) -> list[Any]:
+    """Updates of the rule box and of the `DEPENDENT` controls after a change of rule, drafter or rank."""
+    helps = {
+        "target_weight": _help("target_weight"),
+        "lenience": _help("lenience"),
+        "drafter": "",
+        "rank": rank_help(rank, backend),
+        "draft_length": "",
+    }
+    updates = [gr.update(info=rule_help(rule))]
+    for name in DEPENDENT:
+        reason = why_off(name, rule, drafter, backend)
+        update = {"interactive": reason is None, "info": reason or helps[name]}
+        if name == "rank" and reason is None:
+            span = rank_span(backend.ranks(drafter))
+            update |= span
+            if not span["minimum"] <= rank <= span["maximum"]:
+                update |= {"value": span["maximum"], "info": rank_help(span["maximum"], backend)}
+        updates.append(gr.update(**update))
+    return updates
+
+
+def read_settings(values: Mapping[str, Any], backend: Backend) -> Settings:
+    """The settings the controls stand for.
+
+    Raises:
+        SettingError: A box is empty or a value is out of range; the message names the control.
+    """
+    drafter, rule = values["drafter"], values["rule"]
+    chosen = {name: _number(name, value) for name, value in values.items() if name in FIELDS}
+    if why_off("rank", rule, drafter, backend) is not None:
+        chosen["rank"] = 0
+    return Settings(DecodeConfig(**chosen), drafter)
+
+
+def _number(name: str, value: Any) -> Any:
+    """The value as the field's type: sliders and number boxes give a float for a whole number now and then."""
+    if value is None:
+        raise SettingError(f"{LABELS[name]} is empty; type a number ({FIELDS[name].metadata['help']}).")
+    is_whole = isinstance(FIELDS[name].default, int) and isinstance(value, float) and value.is_integer()
+    return int(value) if is_whole else value
+
+
+def check_prompt(prompt: str | None) -> str:
+    """The prompt, unless there is none.
+
+    Raises:
+        SettingError: Nothing but white space.
+    """
+    if prompt is None or not prompt.strip():
+        raise SettingError("The prompt is empty. Type a question or pick an example, then press Run.")
+    return prompt
+
+
+def read_prompts(text: str) -> list[tuple[str, str]]:
+    """(label, prompt) of each line of the bundled examples."""
+    records = [json.loads(line) for line in text.splitlines() if line.strip()]
+    return [(record["label"], record["prompt"]) for record in records]

@@ -1,0 +1,1 @@
+"""One module per tab; each offers `build(...)`, called inside the page's Blocks."""
