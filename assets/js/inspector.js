@@ -211,7 +211,9 @@
     ];
     const bars = rows.map((row) => bar(h("bdi", null, tokenNodes(row.text, true)), row.share, row.id === token.data.id ? ".sv-own" : ""));
     const divisor = typeof overlap === "number" ? prob(1 - overlap) : "TV";
-    const title = [h("span", null, "Residual"), h("small", null, "max(0, ", h("em", null, "p − q"), `) / ${divisor}`)];
+    const title = isGreedy
+      ? [h("span", null, "The verifier's law")]
+      : [h("span", null, "Residual"), h("small", null, "max(0, ", h("em", null, "p − q"), `) / ${divisor}`)];
     const note = isGreedy
       ? "At temperature 0 nothing is drawn: the replacement is the verifier's most likely token."
       : "The divisor is TV(p, q). The residual is the same for every w > 0.";
