@@ -57,6 +57,8 @@ class EagleDrafter:
         head = LowRankHead(down, up).to(target.device, target.dtype)
         model = EagleModel(shape, target.embedding, head)
         model.load_weights(weights)
+        if target.is_packed:
+            model.pack()
         return cls(model, str(meta.get("name", folder.name)))
 
     def start(self, batch_size: int, capacity: int, rank: int) -> EagleSession:
@@ -186,8 +188,13 @@ class EagleSession:
         return self.model.finish(state, attended.flatten(1))
 
 
-def shape_of(target: LanguageModel, max_rank: int) -> EagleShape:
+def shape_of(target: LanguageModel, max_rank: int, intermediate_size: int | None = None) -> EagleShape:
     """The shape of a drafter for this target.
+
+    Args:
+        target: The model it drafts for.
+        max_rank: Of its head; at most the hidden size is used.
+        intermediate_size: Hidden units of its feed-forward part; the target's own number if None.
 
     Raises:
         ModelPairError: The target's states and embeddings differ in size, or its heads do not divide evenly.
@@ -201,20 +208,26 @@ def shape_of(target: LanguageModel, max_rank: int) -> EagleShape:
             f"{num_kv_heads} key/value heads; a drafter layer needs embeddings of the hidden size and heads in "
             "equal groups. Choose a Llama-like target."
         )
-    layers = target.num_layers
+    if intermediate_size is None:
+        intermediate_size = int(getattr(config, "intermediate_size", None) or 4 * D)
     return EagleShape(
         hidden_size=D,
-        intermediate_size=int(getattr(config, "intermediate_size", None) or 4 * D),
+        intermediate_size=intermediate_size,
         num_heads=num_heads,
         num_kv_heads=num_kv_heads,
         head_dim=_head_dim(config, D, num_heads),
         vocab_size=target.vocab_size,
         max_rank=min(max_rank, D),
         norm_eps=float(getattr(config, "rms_norm_eps", None) or 1e-5),
-        features=(min(2, layers), layers // 2, max(layers - 3, 1)),
+        features=features_of(target),
         rope=_rope_arguments(config),
         max_positions=target.context_length,
     )
+
+
+def features_of(target: LanguageModel) -> tuple[int, ...]:
+    """Indices of the hidden states a drafter fuses: after the first layers, in the middle, and near the end."""
+    return min(2, target.num_layers), target.num_layers // 2, max(target.num_layers - 3, 1)
 
 
 def _head_dim(config: Any, hidden_size: int, num_heads: int) -> int:

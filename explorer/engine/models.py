@@ -59,6 +59,7 @@ class LanguageModel:
         self._needs_float_mask = config._attn_implementation not in ("sdpa", "flex_attention")
         self.end_ids = _end_ids(model, tokenizer)
         self.fused: FusedLlama | None = None
+        self.is_packed = False
 
     @property
     def embedding(self) -> Tensor:
@@ -95,6 +96,7 @@ class LanguageModel:
         if fits(self.model):
             self.fused = FusedLlama(self.model)
         pack_linears(self.model)
+        self.is_packed = True
         if self.fused is not None:
             self.fused.head = self.model.get_output_embeddings()
 

@@ -1,0 +1,1 @@
+"""Fitting and training of drafters and heads, on top of the engine."""
