@@ -28,7 +28,8 @@
 
   function drafterFact(drafter) {
     const kind = drafter.kind === "ngram" ? "prompt lookup" : shortName(drafter.name) || drafter.kind;
-    return drafter.rank ? `drafter ${kind}, r = ${drafter.rank}` : `drafter ${kind}`;
+    const label = kind.includes("drafter") ? kind : `drafter ${kind}`;
+    return drafter.rank ? `${label}, r = ${drafter.rank}` : label;
   }
 
   const FINISH = {

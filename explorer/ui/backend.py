@@ -42,8 +42,12 @@ class PairBackend:
 
     def __init__(self, target: str = "default", drafter: str = "auto", precision: str = "auto") -> None:
         self.target, self.precision = target, precision
-        labels = {"auto": "Bundled drafter", "ngram": "N-gram lookup in the text"}
-        names = dict.fromkeys((drafter, "auto", "ngram"))
+        labels = {
+            "auto": "Bundled drafter",
+            "hybrid": "Lookup in the text first, then the bundled drafter",
+            "ngram": "Lookup in the text",
+        }
+        names = dict.fromkeys((drafter, "auto", "hybrid", "ngram"))
         self.drafters = tuple((labels.get(name, Path(name).name), name) for name in names)
         self._ranks: dict[str, tuple[int, ...]] = {}
         self.full_head: tuple[int, int] | None = None
@@ -57,7 +61,7 @@ class PairBackend:
             record = json.loads(path.read_text("utf-8"))
             shape = record.get("shape", {})
             if record.get("kind") == "drafter" and record.get("target", {}).get("name") in names:
-                self._ranks["auto"] = rank_choices(shape.get("max_rank", 0))
+                self._ranks["auto"] = self._ranks["hybrid"] = rank_choices(shape.get("max_rank", 0))
                 self.full_head = shape["hidden_size"], shape["vocab_size"]
                 return
 

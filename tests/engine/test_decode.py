@@ -638,7 +638,7 @@ def test_a_generator_that_is_passed_in_is_the_one_used():
 def test_details_do_not_change_the_tokens(rule, drafter, temperature):
     pair = toy_pair("llama", drafter)
     settings = {"rule": rule, "temperature": temperature, "draft_length": 3, "max_new_tokens": 12}
-    plain, detailed = (run(pair, PROMPTS, details=details, **settings) for details in (False, True))
+    plain, detailed = (run(pair, PROMPTS[:3], details=details, **settings) for details in (False, True))
     bare = [dataclasses.replace(event, details=()) for event in detailed]
     assert plain_events(bare) == plain_events(plain)
     for event in detailed:

