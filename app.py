@@ -12,7 +12,7 @@ def main() -> None:
     parser.add_argument("--host", help="0.0.0.0 lets other machines in (default: this machine only)")
     parser.add_argument("--port", type=int, help="default: the first free one from 7860")
     parser.add_argument("--target", default="default", help="Hub id, folder or GGUF file (default: the bundled pair's)")
-    parser.add_argument("--drafter", default="auto", help="auto, ngram, Hub id or folder (default: %(default)s)")
+    parser.add_argument("--drafter", default="auto", help="auto, hybrid, ngram, Hub id or folder (default: auto)")
     parser.add_argument("--precision", default="auto", help="auto, float32, float16, bfloat16, int8 or nf4")
     parser.add_argument("--share", action="store_true", help="open a public link through gradio's relay")
     flags = parser.parse_args()

@@ -5,6 +5,8 @@ import shutil
 
 import pytest
 
+import explorer  # noqa: F401 (before any test imports torch: it sets how long idle threads spin)
+
 
 def find_chromium() -> str | None:
     """Path of an installed Chromium or Chrome, or None."""

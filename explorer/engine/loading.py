@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import struct
 import time
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
 
 from explorer.engine import weights
 from explorer.engine.config import PRECISIONS
@@ -17,24 +15,10 @@ from explorer.engine.drafters import Drafter, ModelDrafter, NgramDrafter
 from explorer.engine.eagle import EagleDrafter
 from explorer.engine.hybrid import HybridDrafter
 from explorer.engine.models import LanguageModel, ModelPair, Progress, check_rows, check_vocab
-from explorer.errors import ModelPairError, SettingError
+from explorer.errors import ExplorerError, ModelPairError, SettingError
 from explorer.heads import packed
 
 _DTYPES = {"float32": torch.float32, "float16": torch.float16}
-# What damaged or foreign files make of transformers, safetensors and the GGUF reader.
-_LOADING_ERRORS = (
-    OSError,
-    ValueError,
-    TypeError,
-    LookupError,
-    AttributeError,
-    RuntimeError,
-    ImportError,
-    EOFError,
-    MemoryError,
-    struct.error,
-    SafetensorError,
-)
 DEFAULT_TARGET = "default"
 CHECKPOINTS = Path(__file__).parents[2] / "checkpoints"
 
@@ -93,8 +77,12 @@ def load_drafter(
 def bundled_drafter(target: LanguageModel) -> Path | None:
     """Folder in `checkpoints/` of the drafter made for this target, or None."""
     for meta in sorted(CHECKPOINTS.glob("*/meta.json")):
-        record = json.loads(meta.read_text(encoding="utf-8"))
-        if record.get("kind") == "drafter" and record.get("target", {}).get("fingerprint") == target.fingerprint:
+        try:
+            record = json.loads(meta.read_text(encoding="utf-8"))
+            found = record["kind"] == "drafter" and record["target"]["fingerprint"] == target.fingerprint
+        except (OSError, ValueError, LookupError, TypeError):
+            continue  # a damaged file of some other drafter must not stand in this one's way
+        if found:
             return meta.parent
     return None
 
@@ -103,13 +91,16 @@ def load_model(name: str, precision: str = "auto", progress: Progress | None = N
     """One language model with its tokenizer; see `load_pair`."""
     if precision not in PRECISIONS:
         raise SettingError(f"precision is {precision!r}; it must be one of {', '.join(PRECISIONS)}.")
-    source, options = _source(name, progress)
-    if progress:
-        progress(f"Loading {name}", 0, 1)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     try:
+        source, options = _source(name, progress)
+        if progress:
+            progress(f"Loading {name}", 0, 1)
         model, tokenizer, chosen = _from_pretrained(source, options, precision, device)
-    except _LOADING_ERRORS as error:
+    except ExplorerError:
+        raise
+    except Exception as error:
+        # Damaged and foreign files raise anything, tokenizers a bare Exception.
         first = str(error).strip().split("\n")[0]
         raise ModelPairError(
             f"{name} could not be loaded: {first} Give a Hugging Face id of a causal language model (the Hub must be "
@@ -118,11 +109,9 @@ def load_model(name: str, precision: str = "auto", progress: Progress | None = N
     if progress:
         progress(f"Loading {name}", 1, 1)
     loaded = LanguageModel(weights.NAME if name == DEFAULT_TARGET else name, model, tokenizer, chosen)
-    if chosen == "float16" and device == "cpu":
-        # Packing rounds the weights and takes them out of the module's parameters: identify and count them before.
-        loaded.fingerprint, loaded.num_parameters  # noqa: B018 (cached properties)
-        packed.pack_linears(model)
     check_rows(loaded)
+    if chosen == "float16" and device == "cpu":
+        loaded.pack()
     return loaded
 
 
@@ -145,7 +134,7 @@ def _from_pretrained(source: str, options: dict[str, Any], precision: str, devic
 
     logging.disable_progress_bar()  # `progress` tells
 
-    tokenizer = AutoTokenizer.from_pretrained(source, **options)
+    tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False, **options)
     if precision in ("int8", "nf4"):
         quantization = BitsAndBytesConfig(
             load_in_8bit=precision == "int8",

@@ -143,7 +143,8 @@ class EagleModel(nn.Module):
 
     def pack(self) -> None:
         """From here on multiply float32 with float16 copies of the matrices; for a float32 model on x86."""
-        for name in ("fc", "qkv", "out", "gate_up", "mlp_down"):
+        feed_forward = ("gate_up", "mlp_down") if self.shape.intermediate_size else ()
+        for name in ("fc", "qkv", "out", *feed_forward):
             self._packed[name] = PackedLinear(getattr(self, name))
         self.head.pack()
 
@@ -192,7 +193,7 @@ class EagleModel(nn.Module):
         """Output (..., D) of states after attention."""
         if not self.shape.intermediate_size:
             return mixed
-        gate, up = functional.linear(self._norm(mixed, self.mlp_norm), self.gate_up).chunk(2, dim=-1)
+        gate, up = self._linear(self._norm(mixed, self.mlp_norm), "gate_up").chunk(2, dim=-1)
         return mixed + self._linear(functional.silu(gate) * up, "mlp_down")
 
     def normed(self, states: Tensor) -> Tensor:

@@ -58,11 +58,15 @@ class PairBackend:
         """The bundled drafter's ranks, from its description alone: the slider is right before anything is loaded."""
         names = {self.target, NAME} if self.target == "default" else {self.target}
         for path in sorted(CHECKPOINTS.glob("*/meta.json")):
-            record = json.loads(path.read_text("utf-8"))
-            shape = record.get("shape", {})
-            if record.get("kind") == "drafter" and record.get("target", {}).get("name") in names:
-                self._ranks["auto"] = self._ranks["hybrid"] = rank_choices(shape.get("max_rank", 0))
-                self.full_head = shape["hidden_size"], shape["vocab_size"]
+            try:
+                record = json.loads(path.read_text("utf-8"))
+                shape, is_ours = record["shape"], record["kind"] == "drafter" and record["target"]["name"] in names
+                ranks, full_head = rank_choices(shape["max_rank"]), (shape["hidden_size"], shape["vocab_size"])
+            except (OSError, ValueError, LookupError, TypeError):
+                continue  # loading it will say what is wrong; the page comes up all the same
+            if is_ours:
+                self._ranks["auto"] = self._ranks["hybrid"] = ranks
+                self.full_head = full_head
                 return
 
     def ranks(self, drafter: str) -> tuple[int, ...]:

@@ -6,6 +6,7 @@ page uses `cancels`, which frees gradio's slot while the round is still going on
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -13,7 +14,7 @@ from threading import Event, Lock
 from typing import Any
 
 from explorer.engine.config import DecodeConfig
-from explorer.engine.trace import end_line, read_trace
+from explorer.engine.trace import end_line
 from explorer.ui.loading import Loader
 from explorer.ui.turns import Turns
 
@@ -140,7 +141,7 @@ def idle(text: str) -> dict[str, Any]:
 
 def stopped_line(trace: str) -> str:
     """The end line of a run that was stopped, with the counts so far."""
-    rounds = [record for record in read_trace(trace) if record["kind"] == "round"]
+    rounds = [record for record in map(json.loads, trace.rstrip("\n").split("\n")) if record["kind"] == "round"]
     drafts = [draft for record in rounds for draft in record["drafts"]]
     fates = [draft["fate"] for draft in drafts]
     nexts = [record["next"] for record in rounds if record["next"] is not None]

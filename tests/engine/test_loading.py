@@ -5,7 +5,7 @@ import pickle
 
 import pytest
 import torch
-from toys import VOCAB, answers, byte_tokenizer, letter_tokenizer, perturbed, prompts_of, random_network
+from toys import VOCAB, answers, byte_tokenizer, letter_tokenizer, perturbed, prompts_of, random_network, toy_pair
 from transformers import BloomConfig, BloomForCausalLM, MambaConfig, MambaForCausalLM
 
 from explorer.engine import loading
@@ -243,3 +243,32 @@ def test_missing_default_weights_keep_their_own_sentence(monkeypatch):
     monkeypatch.setattr(loading.weights, "default_folder", missing)
     with pytest.raises(WeightsError, match="The weights are missing"):
         load_pair()
+
+
+@pytest.mark.weights
+@pytest.mark.skipif(not packed.is_supported(), reason="float16 on a processor needs FBGEMM")
+def test_float16_is_the_fast_path_with_its_drafter(default_weights):
+    """What `auto` may choose must really be packed and fused: slow would be right, and nobody would notice."""
+    pair = loading.load_pair(precision="float16")
+    assert pair.target.is_packed
+    assert pair.target.fused is not None
+    assert pair.drafter.model._packed
+    assert pair.drafter.model.head._is_packed
+
+
+def test_code_of_a_tokenizer_is_never_run(tmp_path, monkeypatch):
+    """Without a word, transformers asks on the terminal whether to run it."""
+    (tmp_path / "config.json").write_text('{"model_type": "llama"}')
+    (tmp_path / "tokenizer_config.json").write_text('{"auto_map": {"AutoTokenizer": ["evil.Evil", null]}}')
+    (tmp_path / "evil.py").write_text("raise SystemExit('run')\n")
+    monkeypatch.setattr("builtins.input", lambda *_: "y")
+    with pytest.raises(ModelPairError, match="could not be loaded"):
+        loading.load_model(str(tmp_path))
+
+
+def test_a_damaged_meta_of_another_drafter_is_passed_over(tmp_path, monkeypatch):
+    for number, text in enumerate(("{", "[]", '{"kind": "drafter"}')):
+        (tmp_path / str(number)).mkdir()
+        (tmp_path / str(number) / "meta.json").write_text(text)
+    monkeypatch.setattr(loading, "CHECKPOINTS", tmp_path)
+    assert loading.bundled_drafter(toy_pair("llama").target) is None

@@ -53,7 +53,9 @@ def first_trace(folder: Path) -> str:
 
 
 def _prompt_box() -> gr.Textbox:
-    prompt = gr.Textbox(label="Prompt", lines=3, max_lines=8, elem_id="prompt", placeholder="Ask the target something")
+    prompt = gr.Textbox(
+        label="Prompt", lines=3, max_lines=8, max_length=8000, elem_id="prompt", placeholder="Ask the target something"
+    )
     examples = read_prompts((ASSETS / "prompts.jsonl").read_text("utf-8"))
     prompt.value = examples[0][1]
     gr.Examples(
