@@ -8,7 +8,7 @@ import sys
 from explorer.cli.terminal import ProgressLine
 from explorer.settings import add_flags, from_flags
 
-HELP = "fit an instant drafter for any target in closed form, in about two minutes"
+HELP = "fit an instant drafter for any target in closed form, without training"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

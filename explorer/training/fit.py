@@ -1,4 +1,4 @@
-"""`python -m explorer fit`: a drafter for any target in about two minutes, without training.
+"""`python -m explorer fit`: a drafter for any target in closed form, without training.
 
 The target writes some text, a closed form makes a drafter of its states, answers to prompts that were kept apart score
 it, and the folder can be given to `--drafter`.
