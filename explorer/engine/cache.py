@@ -89,10 +89,30 @@ class RowCache(Cache):
         return self.positions
 
     def select(self, rows: Tensor) -> None:
-        """Keep these rows ((B',) int64), in this order."""
+        """Keep these rows ((B',) int64, none twice), in this order. Only rows that change places are copied."""
+        places = (rows != torch.arange(len(rows), device=rows.device)).nonzero().squeeze(1)
         for layer in self.layers:
             if layer.is_initialized:
-                layer.keys, layer.values = layer.keys[rows], layer.values[rows]
+                layer.keys = _moved(layer.keys, rows, places)
+                layer.values = _moved(layer.values, rows, places)
+
+    def spread(self, batch_size: int) -> None:
+        """Give every row of a batch what the only row holds."""
+        for layer in self.layers:
+            layer.keys = _spread(layer.keys, batch_size, self.end)
+            layer.values = _spread(layer.values, batch_size, self.end)
+
+
+def _moved(slots: Tensor, rows: Tensor, places: Tensor) -> Tensor:
+    if len(places):
+        slots[places] = slots[rows[places]]
+    return slots[: len(rows)]
+
+
+def _spread(slots: Tensor, batch_size: int, end: int) -> Tensor:
+    copies = slots.new_zeros(batch_size, *slots.shape[1:])
+    copies[:, :, :end] = slots[:, :, :end]
+    return copies
 
 
 def visible(positions: Tensor, end: int, window: int | None = None) -> Tensor:

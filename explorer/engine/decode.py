@@ -15,10 +15,13 @@ from explorer.engine.describe import describe_round
 from explorer.engine.drafters import Draft, DraftSession, Sequences
 from explorer.engine.events import Finish, RoundEvent
 from explorer.engine.judge import Judgement, judge, rule_weight
-from explorer.engine.models import LanguageModel, ModelPair, Pass, check_prompt
+from explorer.engine.models import LanguageModel, ModelPair, check_prompt
 from explorer.engine.sampling import Sampler
 from explorer.engine.text import TextReader, TextState
 from explorer.errors import ModelPairError
+
+# Tokens of a prompt read in one pass: more at once is no faster on a processor, and takes memory.
+_PREFILL_TOKENS = 1024
 
 
 def decode(
@@ -129,12 +132,34 @@ class _Batch:
         width = int(lengths.max()) - 1 if len(lengths) else 0
         if width == 0:
             return
-        starts = torch.zeros_like(lengths)
-        result = self.target.forward(self.sequences.ids[:, :width], self.cache, starts, keep=1, features=self.features)
-        self._keep_features(result, starts)
+        first, features = self._read_shared()
+        step = max(1, _PREFILL_TOKENS // len(lengths))
+        for at in range(first, width, step):
+            features.append(self._read(self.sequences.ids, at, min(at + step, width)))
+        if self.features:
+            self._keep_features(torch.cat([x for x in features if x is not None], dim=1), torch.zeros_like(lengths))
 
-    def _keep_features(self, result: Pass, starts: Tensor) -> None:
-        self.sequences.features, self.sequences.feature_starts = result.features, starts
+    def _read_shared(self) -> tuple[int, list[Tensor | None]]:
+        """Read what all prompts begin with (a system message, examples) once, for all rows; returns how much it is."""
+        ids, B = self.sequences.ids, len(self.rows)
+        both = ids[:, : int(self.sequences.lengths.min()) - 1]
+        same = (both == both[:1]).all(0)
+        shared = int(same.long().cumprod(0).sum())
+        if B == 1 or shared == 0:
+            return 0, []
+        features = [
+            self._read(ids[:1], at, min(at + _PREFILL_TOKENS, shared)) for at in range(0, shared, _PREFILL_TOKENS)
+        ]
+        self.cache.spread(B)
+        return shared, [None if x is None else x.expand(B, -1, -1) for x in features]
+
+    def _read(self, ids: Tensor, first: int, end: int) -> Tensor | None:
+        """Run columns [first, end) of some rows; returns their features, if the drafter wants any."""
+        starts = torch.full((len(ids),), first, device=ids.device)
+        return self.target.forward(ids[:, first:end], self.cache, starts, keep=0, features=self.features).features
+
+    def _keep_features(self, features: Tensor | None, starts: Tensor) -> None:
+        self.sequences.features, self.sequences.feature_starts = features, starts
 
     def round(self) -> list[RoundEvent]:
         """One draft-verify round of every row left."""
@@ -147,7 +172,7 @@ class _Batch:
         result = self.target.forward(
             torch.cat([last, draft.ids], dim=1), self.cache, starts, keep=K + 1, features=self.features
         )
-        self._keep_features(result, starts)
+        self._keep_features(result.features, starts)
         weight = rule_weight(self.config, draft)
         judged = judge(result.logits, draft, weight, self.config, self.generator, with_probs=self.details)
         accepted, next_ids = judged.num_accepted.tolist(), judged.next_ids.tolist()
@@ -205,7 +230,7 @@ class _Batch:
             self._grow(row, emitted)
             grown.append(emitted)
         self._advance(grown, events)
-        return events
+        return sorted(events, key=lambda event: event.row)
 
     def _cut(self, row: _Row, emitted: list[int]) -> tuple[list[int], Finish | None]:
         """The part of `emitted` up to where the row ends, and why it ends (None: it goes on)."""
@@ -246,6 +271,9 @@ class _Batch:
             self._select(left)
 
     def _select(self, left: list[int]) -> None:
+        """Keep these rows. The last ones fill the gaps, so that few rows of the cache have to move."""
+        kept, movers = set(left), [i for i in left if i >= len(left)]
+        left = [i if i in kept else movers.pop() for i in range(len(left))]
         self.rows = [self.rows[i] for i in left]
         if not left:
             return

@@ -80,7 +80,7 @@ class FusedLlama(nn.Module):
         normed = self._scaled(state) * self.final_norm.weight
         if len(self.layers) in wanted:
             found[len(self.layers)] = normed
-        return self.head(normed[:, -keep:]), found
+        return self.head(normed[:, normed.shape[1] - keep :]), found
 
     def _scaled(self, state: Tensor) -> Tensor:
         """RMS norm without its weights."""

@@ -120,7 +120,7 @@ class LanguageModel:
             ids: (B, T) int64.
             cache: Written at those positions.
             starts: (B,) int64.
-            keep: How many of the last tokens need logits, in [1, T].
+            keep: How many of the last tokens need logits, in [0, T].
             features: Indices into the hidden states (0 is the embedding, i the output of layer i - 1).
             last_hidden: Whether the last hidden state is wanted.
         """
@@ -138,10 +138,10 @@ class LanguageModel:
                 position_ids=inside,
                 cache=cache,
                 use_cache=True,
-                logits_to_keep=keep,
+                logits_to_keep=max(keep, 1),  # to transformers, 0 means all
                 output_hidden_states=bool(wanted),
             )
-            logits, states = output.logits, output.hidden_states
+            logits, states = output.logits[:, output.logits.shape[1] - keep :], output.hidden_states
         logits = logits[:, :, : self.vocab_size]
         if self.num_rows < self.vocab_size:
             logits = torch.nn.functional.pad(logits, (0, self.vocab_size - self.num_rows), value=-torch.inf)
