@@ -1,10 +1,13 @@
-"""Heads of a drafter: hidden states (..., D) in, logits (..., V) out, all over the whole vocabulary.
+"""Heads of a drafter: hidden states (..., D) in, logits (..., V) out.
 
-A low-rank head is elastic: its factors are ordered by importance, so the first r of them are a head of rank r. The up
+All of them speak of the whole vocabulary; a head that leaves tokens out gives them -inf, so that the law a draft is
+sampled from is the law it is judged by, and every head is exact under the exact rule. A low-rank head is elastic: its factors are ordered by importance, so the first r of them are a head of rank r. The up
 factor lies transposed in memory, (R, V): a prefix is then one contiguous block, and a smaller rank reads less.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 import torch
 from torch import Tensor, nn
@@ -86,6 +89,98 @@ class LowRankHead(nn.Module):
     def num_parameters(self, rank: int = 0) -> int:
         """Weights read for one token at this rank."""
         return (rank or self.max_rank) * (self.down.shape[1] + self.up_t.shape[1])
+
+
+class TruncatedHead(nn.Module):
+    """A full head of chosen tokens only; the others cannot be drafted.
+
+    Source:
+        VocabTrim, arXiv:2506.22694 (tokens by how often the target writes them); FR-Spec, arXiv:2502.14856 (by how
+        often a corpus holds them).
+    """
+
+    max_rank = 0
+
+    def __init__(self, weight: Tensor, ids: Tensor, vocab_size: int) -> None:
+        """Take the rows of the kept tokens.
+
+        Args:
+            weight: (N, D), row i scores token ids[i].
+            ids: (N,) int64.
+            vocab_size: V.
+        """
+        super().__init__()
+        self.weight = nn.Parameter(weight.contiguous(), requires_grad=False)
+        self.register_buffer("ids", ids)
+        self.vocab_size = vocab_size
+        self._packed: PackedLinear | None = None
+
+    def forward(self, hidden: Tensor, rank: int = 0) -> Tensor:  # noqa: ARG002 (heads share one call)
+        """Logits (..., V), -inf outside the kept tokens."""
+        kept = functional.linear(hidden, self.weight) if self._packed is None else self._packed(hidden)
+        return kept.new_full((*kept.shape[:-1], self.vocab_size), -torch.inf).index_copy_(-1, self.ids, kept)
+
+    def pack(self) -> None:
+        """From here on multiply with a float16 copy, in float32."""
+        self._packed = PackedLinear(self.weight)
+
+    def num_parameters(self, rank: int = 0) -> int:  # noqa: ARG002 (heads share one call)
+        """Weights read for one token."""
+        return self.weight.numel()
+
+
+def frequent_ids(counts: Tensor, size: int, always: Iterable[int] = ()) -> Tensor:
+    """(size,) ids of the most frequent tokens in ascending order; those of `always` are among them.
+
+    Args:
+        counts: (V,) how often each token was seen; of equals, the smaller id is more frequent.
+        size: Tokens to keep, in [1, V].
+        always: Ids that must stay, such as the ends of an answer.
+    """
+    ranked = counts.double()
+    ranked[list(always)] = torch.inf
+    return ranked.sort(descending=True, stable=True).indices[:size].sort().values
+
+
+class DynamicHead(nn.Module):
+    """A full head that scores only the tokens which a low-rank head ranks highest, anew at every position.
+
+    Source:
+        SpecVocab, arXiv:2602.13836 (the idea; no code was read).
+    """
+
+    def __init__(self, scorer: LowRankHead, weight: Tensor, num_candidates: int) -> None:
+        """Put the two together.
+
+        Args:
+            scorer: Ranks the tokens.
+            weight: (V, D), the exact rows.
+            num_candidates: Tokens scored at each position, at most V.
+        """
+        super().__init__()
+        self.scorer = scorer
+        self.weight = nn.Parameter(weight, requires_grad=False)
+        self.num_candidates = min(num_candidates, len(weight))
+
+    @property
+    def max_rank(self) -> int:
+        """Highest rank of the scorer."""
+        return self.scorer.max_rank
+
+    def forward(self, hidden: Tensor, rank: int = 0) -> Tensor:
+        """Logits (..., V), -inf outside the candidates, which a scorer of this rank chooses (0: its highest)."""
+        scores = self.scorer(hidden, rank)
+        ids = scores.topk(self.num_candidates, sorted=False).indices
+        exact = (self.weight[ids] @ hidden.unsqueeze(-1)).squeeze(-1)
+        return torch.full_like(scores, -torch.inf).scatter_(-1, ids, exact)
+
+    def pack(self) -> None:
+        """From here on the scorer multiplies with a float16 copy; the exact rows are gathered, not multiplied whole."""
+        self.scorer.pack()
+
+    def num_parameters(self, rank: int = 0) -> int:
+        """Weights read for one token."""
+        return self.scorer.num_parameters(rank) + self.num_candidates * self.weight.shape[1]
 
 
 def expand(codes: Tensor, factor: Tensor) -> Tensor:
