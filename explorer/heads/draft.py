@@ -1,8 +1,9 @@
 """Heads of a drafter: hidden states (..., D) in, logits (..., V) out.
 
 All of them speak of the whole vocabulary; a head that leaves tokens out gives them -inf, so that the law a draft is
-sampled from is the law it is judged by, and every head is exact under the exact rule. A low-rank head is elastic: its factors are ordered by importance, so the first r of them are a head of rank r. The up
-factor lies transposed in memory, (R, V): a prefix is then one contiguous block, and a smaller rank reads less.
+sampled from is the law it is judged by, and every head is exact under the exact rule. A low-rank head is elastic: its
+factors are ordered by importance, so the first r of them are a head of rank r. The up factor lies transposed in memory,
+(R, V): a prefix is then one contiguous block, and a smaller rank reads less.
 """
 
 from __future__ import annotations
