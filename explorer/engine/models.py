@@ -100,6 +100,17 @@ class LanguageModel:
         if self.fused is not None:
             self.fused.head = self.model.get_output_embeddings()
 
+    def last_feed_forward(self) -> Tensor | None:
+        """(2 I, D) float32 gate and up projections of the last layer, its norm folded in; None if it has none such."""
+        if self.fused is not None:
+            return self.fused.layers[-1].gate_up.weight
+        layer = getattr(getattr(self.model, "model", None), "layers", [None])[-1]
+        try:
+            projections = torch.cat([layer.mlp.gate_proj.weight, layer.mlp.up_proj.weight]).float()
+            return projections.detach() * layer.post_attention_layernorm.weight.detach().float()
+        except (AttributeError, RuntimeError):
+            return None
+
     def new_cache(self, capacity: int) -> RowCache:
         """An empty cache for rows of at most `capacity` positions."""
         return RowCache(self.num_layers, capacity)

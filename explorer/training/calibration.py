@@ -35,12 +35,14 @@ class Row:
         prompt_length: Tokens of the prompt.
         states: (S, F) hidden states at every position but the last, side by side in the order asked for.
         prompt: Which prompt it answers.
+        log_norms: (S + 1,) float32 logarithms of the target's softmax denominators, where training needs them.
     """
 
     ids: Tensor
     prompt_length: int
     states: Tensor
     prompt: int = 0
+    log_norms: Tensor | None = None
 
 
 class Recorder:

@@ -23,7 +23,7 @@ from explorer.training.calibration import BATCH_SIZE, Row, sample_rows
 Progress = Callable[[str, int, int], None]
 
 # A quarter greedy, the rest sampled: the drafter must serve every temperature.
-_TEMPERATURES = (1.0, 0.7, 1.0, 0.0, 0.7, 1.0, 0.0, 0.7)
+TEMPERATURES = (1.0, 0.7, 1.0, 0.0, 0.7, 1.0, 0.0, 0.7)
 _CHUNK = 256
 
 
@@ -83,17 +83,22 @@ def extend(
         path = folder / f"part-{number:05d}.safetensors"
         if not path.exists():
             generator = Generator(device=target.device).manual_seed(seed * 1_000_003 + number)
-            temperature = _TEMPERATURES[number % len(_TEMPERATURES)]
+            temperature = temperature_of(number)
             rows = sample_rows(
                 target, batch, features, 0, generator, temperature=temperature, answer_tokens=answer_tokens, once=True
             )
             _save(path, rows, target)
         paths.append(path)
-        written += _num_answer_tokens(path)
+        written += sum(answer_lengths(path))
         progress("Sampling answers", min(written, num_tokens), num_tokens)
         if written >= num_tokens:
             break
     return paths
+
+
+def temperature_of(number: int) -> float:
+    """Temperature at which the answers of a file were sampled."""
+    return TEMPERATURES[number % len(TEMPERATURES)]
 
 
 def _batches(prompts: Sequence[str], seed: int) -> Iterator[list[str]]:
@@ -141,10 +146,24 @@ def _save(path: Path, rows: list[Row], target: LanguageModel) -> None:
         ) from error
 
 
-def _num_answer_tokens(path: Path) -> int:
+def answers_of(path: Path) -> list[Tensor]:
+    """Token ids of every answer of one file."""
+    with safe_open(path, framework="pt") as file:
+        lengths = file.get_tensor("lengths").tolist()
+        starts = file.get_tensor("prompt_lengths").tolist()
+        rows = file.get_tensor("ids").long().split(lengths)
+    return [ids[start:] for ids, start in zip(rows, starts, strict=True)]
+
+
+def answer_lengths(path: Path) -> list[int]:
+    """Answer tokens of every row of one file.
+
+    Raises:
+        WeightsError: It is damaged.
+    """
     try:
         with safe_open(path, framework="pt") as file:
-            return int(file.get_tensor("lengths").sum() - file.get_tensor("prompt_lengths").sum())
+            return (file.get_tensor("lengths") - file.get_tensor("prompt_lengths")).tolist()
     except (OSError, SafetensorError) as error:
         raise _damaged(path, error) from error
 
@@ -172,7 +191,8 @@ def rows_of(path: Path) -> list[Row]:
     parts = zip(
         tensors["ids"].long().split(lengths),
         tensors["states"].split(lengths),
+        tensors["log_norms"].split(lengths),
         tensors["prompt_lengths"].tolist(),
         strict=True,
     )
-    return [Row(ids, prompt_length, states[:-1]) for ids, states, prompt_length in parts]
+    return [Row(ids, start, states[:-1], log_norms=norms) for ids, states, norms, start in parts]
