@@ -1,4 +1,4 @@
-"""The hand-made gradient against autograd on the plain formulas, and the sampled columns against the whole vocabulary."""
+"""The hand-made gradient against autograd on the plain formulas, and sampled columns against the whole vocabulary."""
 
 import pytest
 import torch
