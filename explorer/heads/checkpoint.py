@@ -63,6 +63,22 @@ def save(folder: Path, weights: Mapping[str, Tensor], meta: Mapping[str, Any]) -
             shutil.rmtree(temporary, ignore_errors=True)
 
 
+def write_meta(folder: Path, meta: Mapping[str, Any]) -> None:
+    """Replace the `meta.json` of a checkpoint.
+
+    Raises:
+        WeightsError: The disk refuses; the old record is kept.
+    """
+    path = Path(folder) / META
+    part = path.with_suffix(".part")
+    try:
+        part.write_text(_as_json(meta), encoding="utf-8")
+        part.replace(path)
+    except OSError as error:
+        part.unlink(missing_ok=True)
+        raise WeightsError(f"{path} could not be written ({error.strerror}). Free some disk space.") from error
+
+
 def _write(folder: Path, weights: Mapping[str, Tensor], meta: Mapping[str, Any]) -> None:
     shards: list[dict[str, Tensor]] = [{}]
     pieces: dict[str, list[str]] = {}
@@ -84,7 +100,11 @@ def _write(folder: Path, weights: Mapping[str, Tensor], meta: Mapping[str, Any])
         path.chmod(0o644)  # safetensors writes for the owner alone
     index = {"shards": len(shards), "pieces": pieces}
     (folder / INDEX).write_text(json.dumps(index, indent=1) + "\n", encoding="utf-8")
-    (folder / META).write_text(json.dumps(dict(meta), indent=2, allow_nan=False) + "\n", encoding="utf-8")
+    (folder / META).write_text(_as_json(meta), encoding="utf-8")
+
+
+def _as_json(meta: Mapping[str, Any]) -> str:
+    return json.dumps(dict(meta), indent=2, allow_nan=False) + "\n"
 
 
 def _cut(weight: Tensor) -> tuple[Tensor, ...]:

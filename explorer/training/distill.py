@@ -34,7 +34,7 @@ from explorer.training import corpus
 from explorer.training.closed_form import TargetHead, fit_model
 from explorer.training.fit import DRAFT_LENGTH, commit_of_this_code, score_rows
 from explorer.training.text import Name, Text
-from explorer.training.trainer import TrainConfig, Trainer, with_head
+from explorer.training.trainer import TrainConfig, Trainer, copy_of, with_head
 
 LOG = "metrics.jsonl"
 STATE = "training.safetensors"
@@ -99,11 +99,11 @@ def run(config: DistillConfig, progress: Progress) -> dict[str, Any]:
     text = Text.of(paths)
     head = TargetHead.of(target)
     folder = out.with_name(out.name + "-run")
-    if config.resume:
-        start = EagleDrafter.load(folder / START, target).model
-    else:
+    if not config.resume:
         start = _start(config, target, head, text, progress)
-        _write(folder / START, start, {"target": facts_of(target), "shape": dataclasses.asdict(start.shape)})
+        checkpoint.save(folder / START, _saved(start), _facts(start, target))
+    # Read back even when just written: a run and its continuation must begin from the same numbers.
+    start = EagleDrafter.load(folder / START, target).model
     trainer = Trainer(start, head, text.sample(SIZES_TOKENS), config, len(_plan(config, text)))
     return _Run(config, target, text, trainer, folder, progress).go()
 
@@ -112,13 +112,20 @@ def _plan(config: DistillConfig, text: Text) -> list[list[Name]]:
     return text.plan(config.rows_per_step, config.epochs, config.seed)
 
 
-def _write(folder: Path, model: EagleModel, meta: dict[str, Any], counts: Tensor | None = None) -> None:
-    """A checkpoint in bfloat16; a full head is the target's and not written."""
-    saved = {name: weight.bfloat16() for name, weight in model.named_weights().items()}
-    if counts is not None:
-        saved["token_counts"] = counts.int()
-    head = "full" if isinstance(model.head, FullHead) else "low-rank"
-    checkpoint.save(folder, saved, meta | {"kind": "drafter", "head": head, "dtype": "bfloat16"})
+def _saved(model: EagleModel) -> dict[str, Tensor]:
+    """The weights as a checkpoint holds them; a full head is the target's and left out."""
+    return {name: weight.bfloat16() for name, weight in model.named_weights().items()}
+
+
+def _facts(model: EagleModel, target: LanguageModel) -> dict[str, Any]:
+    """What loading a checkpoint asks for."""
+    return {
+        "kind": "drafter",
+        "head": "full" if isinstance(model.head, FullHead) else "low-rank",
+        "target": facts_of(target),
+        "shape": dataclasses.asdict(model.shape),
+        "dtype": "bfloat16",
+    }
 
 
 def _start(
@@ -185,35 +192,50 @@ class _Run:
             if is_last or time.monotonic() - saved > SAVE_S:
                 self._save_state()
                 saved = time.monotonic()
-        return self.record["meta"]
+        return self._finish()
+
+    def _finish(self) -> dict[str, Any]:
+        """Add the scores of lower ranks to the best drafter's record."""
+        out, meta = Path(self.config.out), self.record["meta"]
+        drafter = EagleDrafter.load(out, self.target)
+        if self.trainer.model.shape.max_rank and drafter.rank_choices:
+            self.progress("Scoring lower ranks", 0, 1)
+            by_rank = {str(rank): self._scores(copy_of(drafter.model), rank) for rank in drafter.rank_choices}
+            meta["metrics"]["tokens_per_round_by_rank"] = {
+                rank: {key: score["tokens_per_round"] for key, score in scores.items()}
+                for rank, scores in by_rank.items()
+            }
+            checkpoint.write_meta(out, meta)
+        return meta
 
     def _look(self) -> None:
         """Score the held-out answers; write the drafter if it is the best yet."""
         self.progress("Scoring", self.trainer.step, len(self.plan))
-        scores = self._scores()
+        model = self.trainer.trained()
+        with torch.no_grad():
+            for weight in model.named_weights().values():
+                weight.copy_(weight.bfloat16())
+        scores = self._scores(model)
         rounds = [score["tokens_per_round"] for score in scores.values()]
         gain = sum(rounds) / len(rounds)
         self._log({"tokens_per_round": {key: score["tokens_per_round"] for key, score in scores.items()}})
         self.record["before"] = self.record["before"] or scores
         self.record["looks_without_gain"] += 1
         if gain > self.record["best"]:
-            model = self.trainer.trained()
             meta = self._meta(model, scores)
-            _write(Path(self.config.out), model, meta, self.text.counts(len(self.trainer.head.weight)))
+            counts = self.text.counts(len(self.trainer.head.weight)).int()
+            checkpoint.save(Path(self.config.out), _saved(model) | {"token_counts": counts}, meta)
             self.record |= {"best": gain, "looks_without_gain": 0, "meta": meta}
 
-    def _scores(self) -> dict[str, dict[str, Any]]:
-        """Figures by temperature of the answers, of the drafter as its file will hold it."""
-        model = self.trainer.trained()
+    def _scores(self, model: EagleModel, rank: int = 0) -> dict[str, dict[str, Any]]:
+        """Figures of a drafter, by temperature of the answers."""
         scores = {}
         with torch.no_grad():
-            for weight in model.named_weights().values():
-                weight.copy_(weight.bfloat16())
             for temperature in (0.0, 1.0):
                 names = [name for name in self.text.held_out if corpus.temperature_of(name[0]) == temperature]
                 if names:
-                    rows = self.text.rows(names)
-                    scores[f"{temperature:g}"] = score_rows(model, self.trainer.head, rows, greedy=temperature == 0)
+                    rows, greedy = self.text.rows(names), temperature == 0
+                    scores[f"{temperature:g}"] = score_rows(model, self.trainer.head, rows, greedy=greedy, rank=rank)
         return scores
 
     def _log(self, record: dict[str, Any]) -> None:
@@ -229,11 +251,11 @@ class _Run:
         config = self.config
         name = weights.NAME if config.pair == DEFAULT_TARGET else self.target.name
         lengths = [length for path in self.text.paths for length in corpus.answer_lengths(path)]
-        return {
+        facts = _facts(model, self.target)
+        facts["target"] |= {"name": name}
+        return facts | {
             "name": f"trained drafter for {Path(name).name}",
             "method": "distillation",
-            "target": facts_of(self.target) | {"name": name},
-            "shape": dataclasses.asdict(model.shape),
             "command": _command(config),
             "commit": commit_of_this_code(),
             "seed": config.seed,

@@ -151,10 +151,12 @@ def _score(model: EagleModel, head: TargetHead, rows: Sequence[Row], greedy: boo
     return score_rows(model, head, rows, greedy=greedy)
 
 
-def score_rows(model: EagleModel, head: TargetHead, rows: Sequence[Row], *, greedy: bool) -> dict[str, Any]:
+def score_rows(
+    model: EagleModel, head: TargetHead, rows: Sequence[Row], *, greedy: bool, rank: int = 0
+) -> dict[str, Any]:
     """Figures of a drafter on answers the target wrote, for `meta.json`; see `replay.score`."""
     replayed = [(row.ids, row.prompt_length, *split_states(row, model.shape)) for row in rows]
-    result: Score = score(model, replayed, head, DRAFT_LENGTH, greedy=greedy)
+    result: Score = score(model, replayed, head, DRAFT_LENGTH, greedy=greedy, rank=rank)
     return {
         "tokens_per_round": round(result.tokens_per_round, 4),
         "overlap": [round(x, 4) for x in result.overlap],
