@@ -123,10 +123,15 @@ def folder_of(path: Path, head: str = "full", layout: str = "eagle3", **changes:
 class PlainEagle:
     """One layer and one head in double precision, entry by entry, head by head."""
 
-    def __init__(self, tensors: dict[str, Tensor], table: Tensor, *, norms_first: bool) -> None:
-        """Args: published tensors; the target's embeddings; whether attention is added to the normed state."""
-        self.w = {name.replace("midlayer.", ""): tensor.double() for name, tensor in tensors.items()}
-        self.table, self.norms_first = table.double(), norms_first
+    def __init__(
+        self, tensors: dict[str, Tensor], table: Tensor, *, norms_first: bool, eps: float = EPS, theta: float = THETA
+    ) -> None:
+        """Args: published tensors; the target's embeddings; whether attention is added to the normed state; config."""
+        self.w = {
+            name.replace("midlayer.", "").replace("layers.0.", ""): tensor.double() for name, tensor in tensors.items()
+        }
+        self.table, self.norms_first, self.eps, self.theta = table.double(), norms_first, eps, theta
+        self.size = len(tensors[next(name for name in tensors if "q_proj" in name)]) // HEADS
 
     def fused(self, states: list[Tensor]) -> list[Tensor]:
         """The layer's first inputs, of the target's three states (T, D) each."""
@@ -141,7 +146,7 @@ class PlainEagle:
             hidden = self._rms(state, "hidden_norm")
             inputs = torch.cat([self._rms(self.table[token], "input_layernorm"), hidden])
             q, k, v = (self.w[f"self_attn.{name}_proj.weight"] @ inputs for name in "qkv")
-            q, k = _rotated(q, position), _rotated(k, position)
+            q, k = self._rotated(q, position), self._rotated(k, position)
             done.append({"q": q, "k": k, "v": v})
             attended = torch.cat([self._look(q, done, head) for head in range(HEADS)])
             mixed = (hidden if self.norms_first else state) + self.w["self_attn.o_proj.weight"] @ attended
@@ -165,21 +170,20 @@ class PlainEagle:
         return logits
 
     def _rms(self, x: Tensor, name: str) -> Tensor:
-        return x / math.sqrt(float((x * x).sum()) / len(x) + EPS) * self.w[f"{name}.weight"]
+        return x / math.sqrt(float((x * x).sum()) / len(x) + self.eps) * self.w[f"{name}.weight"]
 
     def _look(self, q: Tensor, done: list[dict[str, Tensor]], head: int) -> Tensor:
         group = head * GROUPS // HEADS
-        own, theirs = slice(head * SIZE, (head + 1) * SIZE), slice(group * SIZE, (group + 1) * SIZE)
-        scores = [math.exp(float(q[own] @ entry["k"][theirs]) / math.sqrt(SIZE)) for entry in done]
+        own, theirs = (slice(i * self.size, (i + 1) * self.size) for i in (head, group))
+        scores = [math.exp(float(q[own] @ entry["k"][theirs]) / math.sqrt(self.size)) for entry in done]
         return sum(s / sum(scores) * entry["v"][theirs] for s, entry in zip(scores, done, strict=True))
 
-
-def _rotated(x: Tensor, position: int) -> Tensor:
-    """Every head's pair (i, i + half) turned by position / theta^(i / half)."""
-    out, half = x.clone(), SIZE // 2
-    for start in range(0, len(x), SIZE):
-        for i in range(half):
-            a, b, angle = float(x[start + i]), float(x[start + i + half]), position * THETA ** (-i / half)
-            out[start + i] = a * math.cos(angle) - b * math.sin(angle)
-            out[start + i + half] = b * math.cos(angle) + a * math.sin(angle)
-    return out
+    def _rotated(self, x: Tensor, position: int) -> Tensor:
+        """Every head's pair (i, i + half) turned by position / theta^(i / half)."""
+        out, half = x.clone(), self.size // 2
+        for start in range(0, len(x), self.size):
+            for i in range(half):
+                a, b, angle = float(x[start + i]), float(x[start + i + half]), position * self.theta ** (-i / half)
+                out[start + i] = a * math.cos(angle) - b * math.sin(angle)
+                out[start + i + half] = b * math.cos(angle) + a * math.sin(angle)
+        return out
