@@ -8,11 +8,11 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from explorer.cli import decode, distill, fit, pull
+from explorer.cli import decode, distill, export, fit, pull
 from explorer.cli.terminal import harmless
 from explorer.errors import ExplorerError, SettingError
 
-COMMANDS = {"pull": pull, "decode": decode, "fit": fit, "distill": distill}
+COMMANDS = {"pull": pull, "decode": decode, "fit": fit, "distill": distill, "export": export}
 
 
 class _Parser(argparse.ArgumentParser):

@@ -29,7 +29,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--precision", default="auto", choices=PRECISIONS, help="of the weights (default: auto)")
     parser.add_argument("--target", default="default", metavar="ID", help="Hub id, folder or .gguf (default: default)")
     parser.add_argument(
-        "--drafter", default="auto", metavar="ID", help="auto, hybrid, ngram, none, a fitted folder, or a smaller model"
+        "--drafter",
+        default="auto",
+        metavar="ID",
+        help="auto, hybrid, ngram, none, a fitted folder, an EAGLE-3 drafter, or a smaller model",
     )
     parser.add_argument("--trace", metavar="FILE", help="save the run as a trace that the page can open (.ndjson)")
     parser.add_argument("--json", action="store_true", help="end with one line of JSON on stdout")

@@ -9,6 +9,7 @@ Source:
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -49,14 +50,7 @@ class EagleDrafter:
             ModelPairError: It was made for another target.
         """
         weights, meta = checkpoint.load(folder, target=facts_of(target))
-        try:
-            shape = EagleShape(**meta["shape"] | {"features": tuple(meta["shape"]["features"])})
-            down, up = weights["lm_head.down.weight"], weights["lm_head.up.weight"]
-        except (KeyError, TypeError) as error:
-            raise WeightsError(f"{folder} does not describe a drafter ({error}). Fit or fetch it again.") from error
-        head = LowRankHead(down, up).to(target.device, target.dtype)
-        model = EagleModel(shape, target.embedding, head)
-        model.load_weights(weights)
+        model = model_of(folder, weights, meta, target.embedding)
         if target.is_packed:
             model.pack()
         return cls(model, str(meta.get("name", folder.name)))
@@ -67,6 +61,8 @@ class EagleDrafter:
         Raises:
             SettingError: The head has no such rank.
         """
+        if rank and not self.max_rank:
+            raise SettingError(f"rank is {rank}; the head of {self.name} has no ranks to choose from. Leave it at 0.")
         if not 0 <= rank <= self.max_rank:
             raise SettingError(
                 f"rank is {rank}; the head of {self.name} has rank {self.max_rank}. Choose 1 to {self.max_rank}, "
@@ -85,6 +81,22 @@ class EagleDrafter:
             "num_parameters": body + head,
             "head_parameters": head,
         }
+
+
+def model_of(folder: Path, weights: Mapping[str, Tensor], meta: Mapping[str, Any], embedding: Tensor) -> EagleModel:
+    """The model that a checkpoint of ours describes, in the dtype and on the device of an embedding table.
+
+    Raises:
+        WeightsError: It does not describe a drafter.
+    """
+    try:
+        shape = EagleShape(**meta["shape"] | {"features": tuple(meta["shape"]["features"])})
+        down, up = weights["lm_head.down.weight"], weights["lm_head.up.weight"]
+    except (KeyError, TypeError) as error:
+        raise WeightsError(f"{folder} does not describe a drafter ({error}). Fit or fetch it again.") from error
+    model = EagleModel(shape, embedding, LowRankHead(down, up).to(embedding.device, embedding.dtype))
+    model.load_weights(weights)
+    return model
 
 
 def facts_of(target: LanguageModel) -> dict[str, Any]:

@@ -9,13 +9,13 @@ from typing import Any
 
 import torch
 
-from explorer.engine import weights
+from explorer.engine import published, weights
 from explorer.engine.config import PRECISIONS
 from explorer.engine.drafters import Drafter, ModelDrafter, NgramDrafter
 from explorer.engine.eagle import EagleDrafter
 from explorer.engine.hybrid import HybridDrafter
 from explorer.engine.models import LanguageModel, ModelPair, Progress, check_rows, check_vocab
-from explorer.errors import ExplorerError, ModelPairError, SettingError
+from explorer.errors import ExplorerError, ModelPairError, SettingError, WeightsError
 from explorer.heads import packed
 
 _DTYPES = {"float32": torch.float32, "float16": torch.float16}
@@ -34,8 +34,8 @@ def load_pair(
     Args:
         target: "default", a Hub id, a folder, or a GGUF file (also "repo:file.gguf").
         drafter: "auto" (the bundled drafter made for this target, else prompt lookup), "hybrid" (prompt lookup first,
-            the bundled drafter otherwise), "ngram", "none", a folder that `fit` wrote, or a smaller language model's
-            Hub id, folder or GGUF file.
+            the bundled drafter otherwise), "ngram", "none", a folder that `fit` wrote, the folder or Hub id of a
+            published EAGLE-3 drafter, or a smaller language model's Hub id, folder or GGUF file.
         precision: One of PRECISIONS.
         progress: Called with (what, done, total) during long steps.
 
@@ -69,6 +69,9 @@ def load_drafter(
         return HybridDrafter(bundled) if name == "hybrid" else bundled
     if (Path(name) / "meta.json").is_file():
         return EagleDrafter.load(Path(name), target)
+    folder = published_drafter(name)
+    if folder is not None:
+        return EagleDrafter(published.read(folder, target), name)
     drafter = load_model(name, precision, progress)
     check_vocab(target, drafter)
     return ModelDrafter(drafter)
@@ -85,6 +88,31 @@ def bundled_drafter(target: LanguageModel) -> Path | None:
         if found:
             return meta.parent
     return None
+
+
+def published_drafter(name: str) -> Path | None:
+    """Folder of the published EAGLE-3 drafter with this name, a folder or a Hub id, or None if it is none.
+
+    From the Hub come its config and, if that says so, one file of safetensors.
+
+    Raises:
+        WeightsError: The Hub has such a drafter, but does not give it.
+    """
+    if Path(name).exists() or name.count("/") != 1 or ":" in name:
+        return Path(name) if published.is_published(Path(name)) else None
+    from huggingface_hub import snapshot_download
+
+    try:
+        folder = Path(snapshot_download(name, allow_patterns=[published.CONFIG]))
+    except Exception:  # noqa: BLE001 - whatever the transport raises; loading it as a model says why
+        return None
+    if not published.is_published(folder):
+        return None
+    try:
+        return Path(snapshot_download(name, allow_patterns=[published.CONFIG, published.WEIGHTS]))
+    except Exception as error:  # whatever the transport raises: its errors share no base class
+        first = str(error).strip().split("\n")[0]
+        raise WeightsError(f"The drafter {name} could not be fetched: {first} Fetch its folder another way.") from error
 
 
 def load_model(name: str, precision: str = "auto", progress: Progress | None = None) -> LanguageModel:

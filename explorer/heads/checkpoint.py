@@ -9,7 +9,7 @@ import json
 import math
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -45,12 +45,25 @@ def save(folder: Path, weights: Mapping[str, Tensor], meta: Mapping[str, Any]) -
     """
     folder = Path(folder)
     _check_finite(folder, weights)
+    write_whole(folder, lambda temporary: _write(temporary, weights, meta))
+
+
+def write_whole(folder: Path, write: Callable[[Path], None]) -> None:
+    """Let `write` fill a folder beside this one, which then takes its place.
+
+    Args:
+        folder: Its parent is created if needed; whatever it held is gone afterwards.
+        write: Called with an empty folder.
+
+    Raises:
+        WeightsError: The disk refuses; what was there before is left as it was.
+    """
     temporary = None
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         temporary = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
         temporary.chmod(0o755)
-        _write(temporary, weights, meta)
+        write(temporary)
         _swap(temporary, folder)
     except (OSError, SafetensorError) as error:
         reason = getattr(error, "strerror", None) or str(error)

@@ -8,6 +8,7 @@ Source:
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -28,6 +29,8 @@ class EagleShape:
         intermediate_size: Hidden units of the feed-forward part; 0 leaves it out.
         features: Indices of the target's hidden states, low, middle and high; index i is the output of layer i - 1.
         rope: Arguments of the rotary position embedding, as transformers names them.
+        norm_before_residual: Whether attention is added to the normed states; EAGLE-3 itself adds it to them as they
+            are, drafters of the speculators library often do not.
     """
 
     hidden_size: int
@@ -41,6 +44,7 @@ class EagleShape:
     features: tuple[int, ...]
     rope: dict[str, Any]
     max_positions: int
+    norm_before_residual: bool = False
 
 
 class EagleModel(nn.Module):
@@ -111,7 +115,7 @@ class EagleModel(nn.Module):
             weights["lm_head.up.weight"] = self.head.up_t.detach().t()
         return weights
 
-    def load_weights(self, weights: dict[str, Tensor]) -> None:
+    def load_weights(self, weights: Mapping[str, Tensor]) -> None:
         """Copy weights in, converted to this model's dtype.
 
         Raises:
@@ -187,7 +191,8 @@ class EagleModel(nn.Module):
 
     def mix(self, states: Tensor, attended: Tensor) -> Tensor:
         """States (..., D) after attention."""
-        return states + self._linear(attended, "out")
+        residual = self._norm(states, self.hidden_norm) if self.shape.norm_before_residual else states
+        return residual + self._linear(attended, "out")
 
     def feed_forward(self, mixed: Tensor) -> Tensor:
         """Output (..., D) of states after attention."""
