@@ -13,6 +13,7 @@ from torch import Generator, Tensor
 from explorer.engine.config import DecodeConfig
 from explorer.engine.describe import describe_round
 from explorer.engine.drafters import Draft, DraftSession, Sequences
+from explorer.engine.dynamic import check_ensemble, learned_weight
 from explorer.engine.events import Finish, RoundEvent
 from explorer.engine.judge import Judgement, judge, rule_weight
 from explorer.engine.models import LanguageModel, ModelPair, check_prompt
@@ -53,6 +54,8 @@ def decode(
         raise ModelPairError(f"The {config.rule} rule needs a drafter and none is loaded. Choose one, or the rule ar.")
     if generator is None:
         generator = torch.Generator(device=pair.target.device).manual_seed(config.seed)
+    if config.rule == "dynamic":
+        check_ensemble(pair)
     batch = _Batch(pair, prompts, config, generator, details)
     with torch.inference_mode():
         batch.prefill()
@@ -169,12 +172,20 @@ class _Batch:
         K = draft.ids.shape[1]
         starts = self.sequences.lengths - 1
         last = self.sequences.ids.gather(1, starts.unsqueeze(1))
+        is_dynamic = self.config.rule == "dynamic" and K > 0
         result = self.target.forward(
-            torch.cat([last, draft.ids], dim=1), self.cache, starts, keep=K + 1, features=self.features
+            torch.cat([last, draft.ids], dim=1),
+            self.cache,
+            starts,
+            keep=K + 1,
+            features=self.features,
+            last_hidden=is_dynamic,
         )
         self._keep_features(result.features, starts)
-        weight = rule_weight(self.config, draft)
-        judged = judge(result.logits, draft, weight, self.config, self.generator, with_probs=self.details)
+        weight, probs = rule_weight(self.config, draft), None
+        if is_dynamic:
+            weight, probs = learned_weight(self.pair.ensemble, result, draft, self.sampler)
+        judged = judge(result.logits, draft, weight, self.config, self.generator, with_probs=self.details, probs=probs)
         accepted, next_ids = judged.num_accepted.tolist(), judged.next_ids.tolist()
         verified = time.perf_counter()
         return self._emit(draft, judged, accepted, next_ids, (drafted - began, verified - drafted, verified))

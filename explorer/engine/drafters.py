@@ -88,12 +88,14 @@ class Drafter(Protocol):
         name: For people.
         features: Indices of the target's hidden states it needs, () for none.
         rank_choices: Ranks of its low-rank head to offer, () if it has none.
+        hidden_size: Of the states its drafts come with; 0 if there are none for a learned weight to look at.
     """
 
     kind: str
     name: str
     features: tuple[int, ...]
     rank_choices: tuple[int, ...]
+    hidden_size: int
 
     def start(self, batch_size: int, capacity: int, rank: int) -> DraftSession:
         """A session for `batch_size` rows of at most `capacity` positions, drafts included.
@@ -118,7 +120,12 @@ class ModelDrafter:
     rank_choices: tuple[int, ...] = ()
 
     def __init__(self, model: LanguageModel) -> None:
-        self.model, self.name = model, model.name
+        self.model, self.name, self.hidden_size = model, model.name, model.hidden_size
+
+    @property
+    def fingerprint(self) -> str:
+        """Tells its weights from others."""
+        return self.model.fingerprint
 
     def start(self, batch_size: int, capacity: int, rank: int) -> ModelSession:
         """A session with a cache of its own."""
@@ -151,15 +158,17 @@ class ModelSession:
         With `draft_length` 0 it only reads, which keeps the session in step while another drafter proposes.
         """
         lengths = sequences.lengths
-        logits = self._catch_up(sequences)
+        logits, state = self._catch_up(sequences)
         self.confirmed, self.drafted = lengths, lengths.new_zeros(len(lengths), 0)
         if not draft_length:
             return Draft(ids=self.drafted, lengths=torch.zeros_like(lengths))
-        ids, laws = [], []
+        ids, laws, states = [], [], []
         for step in range(draft_length):
             if step:
                 starts = lengths + step - 1
-                logits = self.model.forward(ids[-1].unsqueeze(1), self.cache, starts, keep=1).logits[:, 0]
+                result = self.model.forward(ids[-1].unsqueeze(1), self.cache, starts, keep=1, last_hidden=True)
+                logits, state = result.logits[:, 0], result.last_hidden[:, 0]
+            states.append(state)
             laws.append(sampler.probs(logits))
             ids.append(sampler.draw(laws[-1], generator))
         self.drafted = torch.stack(ids, dim=1)
@@ -168,19 +177,21 @@ class ModelSession:
             ids=self.drafted,
             lengths=torch.where(in_context, draft_length, 0),
             probs=torch.stack(laws, dim=1),
+            hidden=torch.stack(states, dim=1),
         )
 
-    def _catch_up(self, sequences: Sequences) -> Tensor:
-        """Run the tokens the cache lacks; returns (B, V) logits after each row's last confirmed token."""
+    def _catch_up(self, sequences: Sequences) -> tuple[Tensor, Tensor]:
+        """Run the tokens the cache lacks; logits (B, V) and states (B, D) at each row's last token."""
         lengths = sequences.lengths
         starts = torch.minimum(self.confirmed + self._num_right(sequences), lengths - 1)
         width = int((lengths - starts).max())
         if width > _SMALL_PASS:
-            self.model.forward(self._tokens(sequences, starts, width - 1), self.cache, starts, keep=1)
+            self.model.forward(self._tokens(sequences, starts, width - 1), self.cache, starts, keep=0)
             starts, width = lengths - 1, 1
-        logits = self.model.forward(self._tokens(sequences, starts, width), self.cache, starts, keep=width).logits
-        rows = torch.arange(len(lengths), device=lengths.device)
-        return logits[rows, lengths - 1 - starts]
+        tokens = self._tokens(sequences, starts, width)
+        result = self.model.forward(tokens, self.cache, starts, keep=width, last_hidden=True)
+        last = torch.arange(len(lengths), device=lengths.device), lengths - 1 - starts
+        return result.logits[last], result.last_hidden[last]
 
     def _num_right(self, sequences: Sequences) -> Tensor:
         """(B,) how many drafts of the last call, the last excepted, are cached and turned out to be the text."""

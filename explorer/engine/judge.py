@@ -37,7 +37,7 @@ class Judgement:
 
 
 def rule_weight(config: DecodeConfig, draft: Draft) -> Tensor | None:
-    """(B, K) w of each judged position; 1 under the exact rule, None under the lossy one."""
+    """(B, K) w of each judged position where it is fixed: 1 under the exact rule, None under the lossy one."""
     if config.rule == "lossy":
         return None
     weight = config.target_weight if config.rule == "static" else 1.0
@@ -52,6 +52,7 @@ def judge(
     generator: Generator,
     *,
     with_probs: bool = False,
+    probs: Tensor | None = None,
 ) -> Judgement:
     """Judge one round.
 
@@ -62,11 +63,12 @@ def judge(
         config: Rule, lenience, temperature, top-k and top-p.
         generator: The only source of randomness.
         with_probs: Whether the target's law is wanted even where the rule does not need it.
+        probs: (B, K + 1, V), the target's law if it is known already.
     """
     sampler = Sampler.of(config)
     if sampler.is_greedy:
         return _judge_greedy(logits, draft, weight, config, with_probs)
-    probs = sampler.probs(logits)
+    probs = sampler.probs(logits) if probs is None else probs
     B, K = draft.ids.shape
     target_at = probs[:, :K].gather(2, draft.ids.unsqueeze(2)).squeeze(2)
     draft_at = draft.prob_of_ids()

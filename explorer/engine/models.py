@@ -14,6 +14,7 @@ from torch import Tensor
 from explorer.engine.cache import RowCache, visible
 from explorer.engine.fused import FusedLlama, fits
 from explorer.errors import ModelPairError, SettingError
+from explorer.heads.ensemble import EnsembleHead
 from explorer.heads.packed import pack_linears
 
 Progress = Callable[[str, int, int], None]
@@ -227,10 +228,11 @@ def _end_ids(model: Any, tokenizer: Any) -> frozenset[int]:
 
 @dataclass(slots=True)
 class ModelPair:
-    """A target and whatever drafts for it (None: autoregressive decoding only)."""
+    """A target, whatever drafts for it (None: autoregressive decoding only), and the dynamic rule's head, if any."""
 
     target: LanguageModel
     drafter: Any | None
+    ensemble: EnsembleHead | None = None
 
     def describe(self, rank: int) -> dict[str, Any]:
         """JSON facts for the trace's first line."""
@@ -242,6 +244,7 @@ class ModelPair:
         return {
             "target": target,
             "drafter": None if self.drafter is None else self.drafter.describe(rank),
+            "ensemble": None if self.ensemble is None else self.ensemble.describe(),
             "precision": self.target.precision,
             "device": str(self.target.device),
         }

@@ -9,4 +9,5 @@ RULES = {
     "exact": "Exact: the target's own law, accept with min(1, p/q)",
     "lossy": "Lossy: lenience l, accept with min(1, p/(l q))",
     "static": "Static ensemble: verifier w p + (1-w) q with one fixed w",
+    "dynamic": "Dynamic ensemble: verifier w p + (1-w) q with a learned w for every token",
 }
