@@ -217,6 +217,7 @@ class NgramDrafter:
     name = "prompt lookup"
     features: tuple[int, ...] = ()
     rank_choices: tuple[int, ...] = ()
+    hidden_size = 0
 
     def __init__(self, longest: int = 3, shortest: int = 1) -> None:
         self.longest, self.shortest = longest, shortest

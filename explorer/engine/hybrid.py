@@ -16,6 +16,7 @@ class HybridDrafter:
     """Looks the text's ending up in the text before it; where it never occurred, asks another drafter."""
 
     kind = "hybrid"
+    hidden_size = 0  # a looked-up token comes with no state
 
     def __init__(self, drafter: Drafter) -> None:
         self.drafter = drafter

@@ -51,6 +51,7 @@ class Recorder:
     kind = "recorder"
     name = "recorder"
     rank_choices: tuple[int, ...] = ()
+    hidden_size = 0
 
     def __init__(self, features: tuple[int, ...]) -> None:
         self.features = features
