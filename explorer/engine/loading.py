@@ -63,9 +63,9 @@ def load_drafter(
     if head == OWN_HEAD:
         return drafter
     if not isinstance(drafter, EagleDrafter | HybridDrafter):
-        owner = "no drafter" if drafter is None else drafter.name
         raise SettingError(
-            f"head is {head.kind}, but {owner} has no head to replace. Choose --head own, or a fitted drafter."
+            f"head is {head.kind}, but the drafter {name!r} has no head to replace. Choose --head own, or a fitted "
+            "drafter."
         )
     return drafter.with_head(head.kind, head.size)
 
