@@ -8,11 +8,11 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from explorer.cli import decode, fit, pull
+from explorer.cli import bench, decode, fit, pull
 from explorer.cli.terminal import harmless
 from explorer.errors import ExplorerError, SettingError
 
-COMMANDS = {"pull": pull, "decode": decode, "fit": fit}
+COMMANDS = {"pull": pull, "decode": decode, "fit": fit, "bench": bench}
 
 
 class _Parser(argparse.ArgumentParser):
