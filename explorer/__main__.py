@@ -8,11 +8,11 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from explorer.cli import decode, distill, export, fit, pull
+from explorer.cli import bench, decode, distill, export, fit, pull
 from explorer.cli.terminal import harmless
 from explorer.errors import ExplorerError, SettingError
 
-COMMANDS = {"pull": pull, "decode": decode, "fit": fit, "distill": distill, "export": export}
+COMMANDS = {"pull": pull, "decode": decode, "fit": fit, "distill": distill, "export": export, "bench": bench}
 
 
 class _Parser(argparse.ArgumentParser):

@@ -25,6 +25,10 @@ def check_ranges(config: Any) -> None:
     hints = typing.get_type_hints(type(config))
     for spec in dataclasses.fields(config):
         value = getattr(config, spec.name)
+        item = _item_type(hints[spec.name])
+        if item in (int, float):
+            for part in value:
+                _check_number(spec, part, item)
         number = _number_type(hints[spec.name])
         is_absent = value is None and type(None) in typing.get_args(hints[spec.name])
         if number is not None and not is_absent:
@@ -38,6 +42,11 @@ def _number_type(hint: Any) -> type | None:
     """`int` or `float` for such a field (also `int | None`), else None."""
     kinds = [kind for kind in (typing.get_args(hint) or (hint,)) if kind is not type(None)]
     return kinds[0] if kinds[0] in (int, float) and len(kinds) == 1 else None
+
+
+def _item_type(hint: Any) -> type | None:
+    """What a tuple field holds, as in `tuple[int, ...]`; None for any other field."""
+    return typing.get_args(hint)[0] if typing.get_origin(hint) is tuple else None
 
 
 def _check_number(spec: dataclasses.Field[Any], value: Any, number: type) -> None:
@@ -63,8 +72,9 @@ def add_flags(parser: argparse.ArgumentParser, config_class: type) -> None:
             "help": f"{spec.metadata['help']} (default: {spec.default})",
             "default": spec.default,
         }
-        if typing.get_origin(hints[spec.name]) is tuple:
-            options |= {"action": "append", "default": None, "metavar": "TEXT"}
+        if item := _item_type(hints[spec.name]):
+            metavar = "TEXT" if item is str else "N"
+            options |= {"action": "append", "default": None, "metavar": metavar, "type": item}
         elif hints[spec.name] is bool:
             options |= {"action": argparse.BooleanOptionalAction}
         else:
@@ -80,6 +90,6 @@ def from_flags(config_class: type, flags: argparse.Namespace) -> Any:
     for spec in dataclasses.fields(config_class):
         value = getattr(flags, spec.name)
         if isinstance(spec.default, tuple):
-            value = tuple(value or ())
+            value = tuple(value) if value else spec.default
         values[spec.name] = value
     return config_class(**values)

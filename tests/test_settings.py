@@ -148,3 +148,31 @@ def test_decode_config_holds_every_rule():
 def test_decode_config_refuses(values, message):
     with pytest.raises(SettingError, match=message):
         DecodeConfig(**values)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Several:
+    """Numbers that may be given several times."""
+
+    ranks: tuple[int, ...] = setting((), "ranks", low=1, high=9)
+    batch: tuple[int, ...] = setting((1,), "rows", low=1, high=9)
+
+    def __post_init__(self) -> None:
+        check_ranges(self)
+
+
+def test_a_flag_given_several_times_takes_the_place_of_the_default():
+    parser = argparse.ArgumentParser()
+    add_flags(parser, Several)
+
+    given = from_flags(Several, parser.parse_args(["--ranks=3", "--ranks=5", "--batch=2"]))
+
+    assert (given.ranks, given.batch) == ((3, 5), (2,))
+    assert from_flags(Several, parser.parse_args([])) == Several()
+
+
+def test_every_number_of_a_tuple_is_checked():
+    with pytest.raises(SettingError, match=r"ranks is 10; it must be in \[1, 9\] \(ranks\)\."):
+        Several(ranks=(3, 10))
+    with pytest.raises(SettingError, match=r"batch is 2\.0; it must be a whole number"):
+        Several(batch=(2.0,))

@@ -23,6 +23,7 @@ HELP = "answer a prompt and show which drafted tokens were kept"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add this command's flags: every setting of a decode, and what to decode with."""
     from explorer.engine.config import PRECISIONS, DecodeConfig
+    from explorer.heads.choice import DEFAULT_SIZES, HEADS
 
     parser.add_argument("--prompt", required=True, metavar="TEXT", help="what to answer; - reads it from stdin")
     add_flags(parser, DecodeConfig)
@@ -34,6 +35,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="ID",
         help="auto, hybrid, ngram, none, a fitted folder, an EAGLE-3 drafter, or a smaller model",
     )
+    parser.add_argument(
+        "--head", default="own", choices=HEADS, help="head of a fitted drafter; own is what it came with (default: own)"
+    )
+    parser.add_argument(
+        "--head-size",
+        type=int,
+        default=0,
+        metavar="N",
+        help=f"tokens kept (truncated, default: {DEFAULT_SIZES['truncated']}) or candidates (dynamic, default: "
+        f"{DEFAULT_SIZES['dynamic']})",
+    )
     parser.add_argument("--trace", metavar="FILE", help="save the run as a trace that the page can open (.ndjson)")
     parser.add_argument("--json", action="store_true", help="end with one line of JSON on stdout")
 
@@ -41,8 +53,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(flags: argparse.Namespace) -> int:
     """Decode, print, return the exit code."""
     from explorer.engine.config import DecodeConfig
+    from explorer.heads.choice import HeadChoice
 
     config, prompt = from_flags(DecodeConfig, flags), _prompt(flags.prompt)
+    head = HeadChoice(flags.head, flags.head_size)
     with _trace_file(flags.trace) as trace:
         from transformers.utils import logging
 
@@ -51,7 +65,7 @@ def run(flags: argparse.Namespace) -> int:
 
         logging.disable_progress_bar()
         with ProgressLine(sys.stderr) as progress:
-            pair = load_pair(flags.target, flags.drafter, flags.precision, progress)
+            pair = load_pair(flags.target, flags.drafter, flags.precision, progress, head)
         lines = run_trace(pair, prompt, config, command=_command(flags, config, prompt))
         records = _recorded(lines, trace)
         meta, end = _printed(records, frozenset(pair.target.tokenizer.all_special_tokens), flags.json)
@@ -87,8 +101,9 @@ def _command(flags: argparse.Namespace, config: Any, prompt: str) -> str:
         if value != spec.default:
             flag = "--" + name.replace("_", "-")
             words += [f"{flag}={item}" for item in (value if isinstance(value, tuple) else (value,))]
-    defaults = {"precision": "auto", "target": "default", "drafter": "auto"}
-    words += [f"--{name}={getattr(flags, name)}" for name, usual in defaults.items() if getattr(flags, name) != usual]
+    defaults = {"precision": "auto", "target": "default", "drafter": "auto", "head": "own", "head_size": 0}
+    given = {name: getattr(flags, name) for name, usual in defaults.items() if getattr(flags, name) != usual}
+    words += [f"--{name.replace('_', '-')}={value}" for name, value in given.items()]
     return shlex.join(words)
 
 

@@ -1,4 +1,4 @@
-"""The EAGLE-3-style drafter: one decoder layer on the target's own hidden states, with a low-rank head.
+"""The EAGLE-3-style drafter: one decoder layer on the target's own hidden states, and a head, low-rank or another.
 
 Entry t of a row pairs the target's features at position t with the token at t + 1, and its output predicts the token at
 t + 2. While drafting, the layer's own output stands in for the features of positions the target has not seen yet.
@@ -9,20 +9,22 @@ Source:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import copy
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Generator, Tensor
+from torch import Generator, Tensor, nn
 from torch.nn import functional
 
-from explorer.engine.drafters import Draft, Sequences
-from explorer.engine.models import LanguageModel
+from explorer.engine.drafters import Draft, Sequences, refuse_rank
+from explorer.engine.head_parts import model_of, read_parts
+from explorer.engine.models import LanguageModel, fingerprint_of
 from explorer.engine.sampling import Sampler
 from explorer.errors import ModelPairError, SettingError, WeightsError
 from explorer.heads import checkpoint
-from explorer.heads.draft import LowRankHead
+from explorer.heads.choice import OWN_HEAD, HeadChoice, HeadParts
 from explorer.heads.eagle import EagleModel, EagleShape
 
 
@@ -31,13 +33,18 @@ class EagleDrafter:
 
     Attributes:
         rank_choices: Ranks to offer; any rank up to the highest works.
+        choice: Which head it drafts with.
+        parts: What its other heads are made of.
     """
 
     kind = "eagle"
 
-    def __init__(self, model: EagleModel, name: str) -> None:
-        self.model, self.name = model.eval(), name
-        self.features = model.shape.features
+    def __init__(
+        self, model: EagleModel, name: str, parts: HeadParts | None = None, choice: HeadChoice = OWN_HEAD
+    ) -> None:
+        self.model, self.name, self.choice = model.eval(), name, choice
+        self.parts = parts or HeadParts(model.head)
+        self.features, self.hidden_size = model.shape.features, model.shape.hidden_size
         self.max_rank = getattr(model.head, "max_rank", 0)
         self.rank_choices = tuple(sorted({max(self.max_rank // n, 1) for n in (8, 4, 2, 1)})) if self.max_rank else ()
 
@@ -45,15 +52,47 @@ class EagleDrafter:
     def load(cls, folder: Path, target: LanguageModel) -> EagleDrafter:
         """Read what `save` wrote, for use in the target's dtype and on its device.
 
+        A checkpoint whose meta says `"head": "full"` has no head of its own: it drafts with the target's.
+
         Raises:
             WeightsError: A file is missing or damaged.
             ModelPairError: It was made for another target.
         """
         weights, meta = checkpoint.load(folder, target=facts_of(target))
-        model = model_of(folder, weights, meta, target.embedding)
+        try:
+            parts = read_parts(weights, meta.get("head") == "full", target)
+        except (KeyError, TypeError, ValueError) as error:
+            raise WeightsError(f"{folder} does not describe a drafter ({error}). Fit or fetch it again.") from error
+        model = model_of(folder, weights, meta, target.embedding, parts.own)
         if target.is_packed:
             model.pack()
-        return cls(model, str(meta.get("name", folder.name)))
+        return cls(model, str(meta.get("name", folder.name)), parts)
+
+    def with_head(self, kind: str, size: int = 0) -> EagleDrafter:
+        """A drafter that shares this one's body and drafts with another head.
+
+        Args:
+            kind: One of HEADS, see `heads.choice`.
+            size: Tokens kept or candidates scored; 0 is the kind's default.
+
+        Raises:
+            SettingError: This drafter lacks what that head is made of, or the size is out of range.
+        """
+        choice = HeadChoice(kind, size)
+        return self.with_module(self.parts.build(choice, self.name), choice)
+
+    def with_module(self, head: nn.Module, choice: HeadChoice = OWN_HEAD) -> EagleDrafter:
+        """A drafter that shares this one's body and drafts with this module, (..., D) and a rank to (..., V)."""
+        model = copy.copy(self.model)
+        # The copy's own table of parts: without it, both models would change heads.
+        model._modules = dict(model._modules)
+        model.head = head
+        return EagleDrafter(model, self.name, self.parts, choice)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Sixteen hex digits that tell the weights of its body from others."""
+        return fingerprint_of(self.model.fc.detach()[:64], self.model.out.detach()[:64])
 
     def start(self, batch_size: int, capacity: int, rank: int) -> EagleSession:
         """A session with a cache of its own.
@@ -61,8 +100,8 @@ class EagleDrafter:
         Raises:
             SettingError: The head has no such rank.
         """
-        if rank and not self.max_rank:
-            raise SettingError(f"rank is {rank}; the head of {self.name} has no ranks to choose from. Leave it at 0.")
+        if not self.max_rank:
+            refuse_rank(self.name, rank)
         if not 0 <= rank <= self.max_rank:
             raise SettingError(
                 f"rank is {rank}; the head of {self.name} has rank {self.max_rank}. Choose 1 to {self.max_rank}, "
@@ -71,7 +110,11 @@ class EagleDrafter:
         return EagleSession(self.model, batch_size, capacity, rank)
 
     def describe(self, rank: int) -> dict[str, object]:
-        """JSON facts for the trace; the shared embedding is the target's and not counted."""
+        """JSON facts for the trace; the shared embedding is the target's and not counted.
+
+        `head_size` is how many tokens the head scores exactly, None for all. What a truncated head's ceiling is
+        depends on the text: `python -m explorer bench heads` measures it.
+        """
         head = self.model.head.num_parameters(rank)
         body = sum(weight.numel() for name, weight in self.model.named_parameters() if not name.startswith("head."))
         return {
@@ -80,23 +123,9 @@ class EagleDrafter:
             "rank": (rank or self.max_rank) or None,
             "num_parameters": body + head,
             "head_parameters": head,
+            "head": self.choice.kind,
+            "head_size": getattr(self.model.head, "num_kept", None),
         }
-
-
-def model_of(folder: Path, weights: Mapping[str, Tensor], meta: Mapping[str, Any], embedding: Tensor) -> EagleModel:
-    """The model that a checkpoint of ours describes, in the dtype and on the device of an embedding table.
-
-    Raises:
-        WeightsError: It does not describe a drafter.
-    """
-    try:
-        shape = EagleShape(**meta["shape"] | {"features": tuple(meta["shape"]["features"])})
-        down, up = weights["lm_head.down.weight"], weights["lm_head.up.weight"]
-    except (KeyError, TypeError) as error:
-        raise WeightsError(f"{folder} does not describe a drafter ({error}). Fit or fetch it again.") from error
-    model = EagleModel(shape, embedding, LowRankHead(down, up).to(embedding.device, embedding.dtype))
-    model.load_weights(weights)
-    return model
 
 
 def facts_of(target: LanguageModel) -> dict[str, Any]:

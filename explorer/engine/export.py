@@ -16,8 +16,9 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from explorer.engine.eagle import facts_of, model_of
+from explorer.engine.eagle import facts_of
 from explorer.engine.export_config import LAYOUTS, config_for
+from explorer.engine.head_parts import model_of
 from explorer.engine.loading import DEFAULT_TARGET, bundled_drafter, load_model
 from explorer.engine.models import LanguageModel, Progress
 from explorer.engine.published import CONFIG, WEIGHTS

@@ -6,7 +6,9 @@ import torch
 from torch import Generator, Tensor
 
 from explorer.engine.drafters import Draft, Drafter, DraftSession, NgramDrafter, Sequences
+from explorer.engine.eagle import EagleDrafter
 from explorer.engine.sampling import Sampler
+from explorer.errors import SettingError
 
 # One matching token is too little evidence where a drafter stands by.
 _SHORTEST_MATCH = 2
@@ -24,6 +26,16 @@ class HybridDrafter:
         self.name = f"{self.lookup.name}, then {drafter.name}"
         self.features = drafter.features
         self.rank_choices = drafter.rank_choices
+
+    def with_head(self, kind: str, size: int = 0) -> HybridDrafter:
+        """The same lookup before a drafter with another head; see `EagleDrafter.with_head`.
+
+        Raises:
+            SettingError: The drafter has no such head.
+        """
+        if not isinstance(self.drafter, EagleDrafter):
+            raise SettingError(f"{self.drafter.name} has no head to replace. Choose --head own, or a fitted drafter.")
+        return HybridDrafter(self.drafter.with_head(kind, size))
 
     def start(self, batch_size: int, capacity: int, rank: int) -> HybridSession:
         """A session around one of the drafter's."""

@@ -17,6 +17,7 @@ from explorer.engine.hybrid import HybridDrafter
 from explorer.engine.models import LanguageModel, ModelPair, Progress, check_rows, check_vocab
 from explorer.errors import ExplorerError, ModelPairError, SettingError, WeightsError
 from explorer.heads import packed
+from explorer.heads.choice import OWN_HEAD, HeadChoice
 
 _DTYPES = {"float32": torch.float32, "float16": torch.float16}
 DEFAULT_TARGET = "default"
@@ -28,6 +29,7 @@ def load_pair(
     drafter: str = "auto",
     precision: str = "auto",
     progress: Progress | None = None,
+    head: HeadChoice = OWN_HEAD,
 ) -> ModelPair:
     """Load a target and its drafter.
 
@@ -38,20 +40,37 @@ def load_pair(
             published EAGLE-3 drafter, or a smaller language model's Hub id, folder or GGUF file.
         precision: One of PRECISIONS.
         progress: Called with (what, done, total) during long steps.
+        head: Which head a fitted drafter drafts with.
 
     Raises:
         ModelPairError: A model cannot be loaded, or the two do not fit.
         WeightsError: Weights are missing or damaged.
-        SettingError: `precision` is not one of PRECISIONS.
+        SettingError: `precision` is not one of PRECISIONS, or the drafter has no such head.
     """
     model = load_model(target, precision, progress)
-    return ModelPair(model, load_drafter(model, drafter, precision, progress))
+    return ModelPair(model, load_drafter(model, drafter, precision, progress, head))
 
 
 def load_drafter(
-    target: LanguageModel, name: str, precision: str = "auto", progress: Progress | None = None
+    target: LanguageModel,
+    name: str,
+    precision: str = "auto",
+    progress: Progress | None = None,
+    head: HeadChoice = OWN_HEAD,
 ) -> Drafter | None:
     """The drafter called `name` for this target; see `load_pair`."""
+    drafter = _drafter_called(name, target, precision, progress)
+    if head == OWN_HEAD:
+        return drafter
+    if not isinstance(drafter, EagleDrafter | HybridDrafter):
+        raise SettingError(
+            f"head is {head.kind}, but the drafter {name!r} has no head to replace. Choose --head own, or a fitted "
+            "drafter."
+        )
+    return drafter.with_head(head.kind, head.size)
+
+
+def _drafter_called(name: str, target: LanguageModel, precision: str, progress: Progress | None) -> Drafter | None:
     if name == "none":
         return None
     if name == "ngram":

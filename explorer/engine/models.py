@@ -81,12 +81,9 @@ class LanguageModel:
     @cached_property
     def fingerprint(self) -> str:
         """Sixteen hex digits that tell this model's weights from others, the same in every precision."""
-        rows = self.embedding[:64].detach().to("cpu", torch.bfloat16).contiguous()
-        head = self.model.get_output_embeddings().weight[:64].detach().to("cpu", torch.bfloat16).contiguous()
-        digest = hashlib.sha256(f"{self.num_layers} {self.hidden_size} {self.vocab_size}".encode())
-        for tensor in (rows, head):
-            digest.update(tensor.view(torch.int16).numpy().tobytes())
-        return digest.hexdigest()[:16]
+        head = self.model.get_output_embeddings().weight
+        sizes = f"{self.num_layers} {self.hidden_size} {self.vocab_size}"
+        return fingerprint_of(self.embedding[:64].detach(), head[:64].detach(), sizes)
 
     def pack(self) -> None:
         """Keep the linear layers' weights in float16 and compute in float32; for a float32 model on an x86 processor.
@@ -174,6 +171,17 @@ class LanguageModel:
             lowest = torch.finfo(self.dtype).min
             return torch.zeros(mask.shape, dtype=self.dtype, device=mask.device).masked_fill(~mask, lowest)
         return mask
+
+
+def fingerprint_of(*parts: Tensor | str) -> str:
+    """Sixteen hex digits of texts and of weights rounded to bfloat16."""
+    digest = hashlib.sha256()
+    for part in sorted(parts, key=lambda part: isinstance(part, Tensor)):
+        if isinstance(part, str):
+            digest.update(part.encode())
+        else:
+            digest.update(part.to("cpu", torch.bfloat16).contiguous().view(torch.int16).numpy().tobytes())
+    return digest.hexdigest()[:16]
 
 
 def _vocab_size(name: str, tokenizer: Any, rows: int) -> int:

@@ -113,7 +113,7 @@ class TruncatedHead(nn.Module):
         super().__init__()
         self.weight = nn.Parameter(weight.contiguous(), requires_grad=False)
         self.register_buffer("ids", ids)
-        self.vocab_size = vocab_size
+        self.vocab_size, self.num_kept = vocab_size, len(ids)
         self._packed: PackedLinear | None = None
 
     def forward(self, hidden: Tensor, rank: int = 0) -> Tensor:  # noqa: ARG002 (heads share one call)
@@ -138,7 +138,7 @@ def frequent_ids(counts: Tensor, size: int, always: Iterable[int] = ()) -> Tenso
         size: Tokens to keep, in [1, V].
         always: Ids that must stay, such as the ends of an answer.
     """
-    ranked = counts.double()
+    ranked = counts.to(torch.float64, copy=True)
     ranked[list(always)] = torch.inf
     return ranked.sort(descending=True, stable=True).indices[:size].sort().values
 
@@ -162,6 +162,11 @@ class DynamicHead(nn.Module):
         self.scorer = scorer
         self.weight = nn.Parameter(weight, requires_grad=False)
         self.num_candidates = min(num_candidates, len(weight))
+
+    @property
+    def num_kept(self) -> int:
+        """Tokens scored at each position."""
+        return self.num_candidates
 
     @property
     def max_rank(self) -> int:

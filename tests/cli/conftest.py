@@ -11,7 +11,7 @@ def pair(monkeypatch):
     """`load_pair` gives a toy; the list holds the arguments of each call."""
     calls = []
 
-    def load_pair(target="default", drafter="auto", precision="auto", progress=None):
+    def load_pair(target="default", drafter="auto", precision="auto", progress=None, head=None):
         calls.append((target, drafter, precision))
         progress("Loading toy", 0, 1)
         return toy_pair("llama", "none" if drafter == "none" else "model")

@@ -8,6 +8,7 @@ import shlex
 import sys
 
 import pytest
+from toys import toy_pair
 
 from explorer import __main__ as command_line
 from explorer.cli import decode
@@ -16,6 +17,7 @@ from explorer.engine import loading
 from explorer.engine.config import DecodeConfig
 from explorer.engine.trace import read_trace
 from explorer.errors import WeightsError
+from explorer.heads.choice import OWN_HEAD, HeadChoice
 
 PROMPT = "abcabcabc"
 
@@ -204,3 +206,38 @@ def test_ctrl_c_keeps_the_rounds_so_far(pair, capsys, monkeypatch, tmp_path):
     assert run("--trace", str(path)) == 130
     assert [record["kind"] for record in read_trace(path.read_text())] == ["meta", "round", "round"]
     assert capsys.readouterr().err.endswith("Stopped.\n")
+
+
+# Heads.
+
+
+def test_the_head_reaches_the_drafter_and_the_command(monkeypatch, capsys):
+    seen = []
+
+    def load_pair(*arguments):
+        seen.append(arguments[4])
+        return toy_pair("llama", "model")
+
+    monkeypatch.setattr(loading, "load_pair", load_pair)
+
+    assert run("--json", "--head=truncated", "--head-size=9") == 0
+
+    command = last_json(capsys.readouterr().out)["command"]
+    assert "--head=truncated --head-size=9" in command
+    assert run("--json") == 0
+    assert "--head" not in last_json(capsys.readouterr().out)["command"]
+    assert seen == [HeadChoice("truncated", 9), OWN_HEAD]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--head=huge"], "Argument --head: invalid choice: 'huge'"),
+        (["--head-size=9"], "head size is 9, but the own head has no size to choose. Leave it out"),
+        (["--head=dynamic", "--head-size=-2"], "head size is -2; it must be at least 1"),
+    ],
+)
+def test_heads_that_cannot_be_are_refused_before_anything_is_loaded(pair, capsys, words, message):
+    assert run(*words) == 2
+    assert capsys.readouterr().err.startswith(message)
+    assert pair == []

@@ -137,7 +137,7 @@ def test_the_heads(tmp_path):
     whole, ranked = EagleDrafter(read(same, target), "x"), EagleDrafter(read(tmp_path / "factors", target), "x")
     assert whole.describe(0)["rank"] is None
     assert ranked.rank_choices[-1] == RANK
-    with pytest.raises(SettingError, match="rank is 3; the head of x has no ranks to choose from. Leave it at 0"):
+    with pytest.raises(SettingError, match="rank is 3, but x has no low-rank head. Set rank to 0"):
         whole.start(1, 10, 3)
 
 

@@ -1,0 +1,84 @@
+"""The report of a benchmark as text for a terminal. Pure: JSON values in, lines out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+_COLUMNS = (
+    "head",
+    "rank",
+    "size",
+    "tau [95 %]",
+    "rho_tau",
+    "nu",
+    "head ms",
+    "predicted",
+    "measured [range]",
+    "break-even",
+    "tokens/s",
+    "vs AR",
+    "ceiling",
+)
+
+
+def heads_text(report: Mapping[str, Any]) -> str:
+    """Tables of `bench heads`, one per batch size, with what is needed to read them."""
+    lines = [
+        f"{report['target']} with {report['drafter']}: K = {report['draft_length']}, temperature "
+        f"{report['temperature']:g}, {report['num_prompts']} prompts, {report['repetitions']} repetitions",
+        f"{report['cpu']}, {report['threads']} threads, {report['precision']} on {report['device']}",
+        _about_full(report),
+    ]
+    for batch, rank in report["suggested_rank"].items():
+        rows = [row for row in report["rows"] if row["batch"] == int(batch)]
+        plain = report["autoregressive"].get(batch)
+        without = "" if plain is None else f", {plain:.1f} tokens/s without drafts"
+        lines += ["", f"Batch {batch}: kappa {rows[0]['kappa']:.3f}{without}", *_table(rows)]
+        if rank is not None:
+            lines.append(_advice(rows, rank))
+    lines += [f"Left out: {reason}" for reason in report["left_out"]]
+    return "\n".join(lines) + "\n"
+
+
+def _about_full(report: Mapping[str, Any]) -> str:
+    if report["full_twin"]:
+        return f"full is {report['full_drafter']}, trained with a full head."
+    return (
+        "full is the whole head of the same checkpoint, not a twin trained with a full head: rho_tau says what cutting "
+        "this head costs, not what training another would give."
+    )
+
+
+def _advice(rows: Sequence[Mapping[str, Any]], rank: int) -> str:
+    predicted = next(row["rho_tps_predicted"] for row in rows if (row["head"], row["rank"]) == ("low-rank", rank))
+    if predicted > 1:
+        return f"Use --rank {rank}: predicted {predicted:.2f} times the speed of the full head."
+    return f"No rank is predicted to beat the full head; rank {rank} comes closest, at {predicted:.2f} of its speed."
+
+
+def _table(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    cells = [list(_COLUMNS), *(_cells(row) for row in rows)]
+    widths = [max(len(line[i]) for line in cells) for i in range(len(_COLUMNS))]
+    return ["  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)) for line in cells]
+
+
+def _cells(row: Mapping[str, Any]) -> list[str]:
+    def number(name: str, digits: int = 2) -> str:
+        return "-" if row[name] is None else f"{row[name]:.{digits}f}"
+
+    return [
+        row["head"],
+        "-" if row["rank"] is None else str(row["rank"]),
+        "-" if row["size"] is None else f"{row['size']:,}",
+        f"{number('tau')} [{number('tau_low')}, {number('tau_high')}]",
+        number("rho_tau"),
+        number("nu", 3),
+        number("head_ms"),
+        number("rho_tps_predicted"),
+        f"{number('rho_tps_measured')} [{number('rho_tps_low')}, {number('rho_tps_high')}]",
+        number("break_even"),
+        number("tokens_per_s", 1),
+        number("ratio_to_ar"),
+        number("ceiling", 3),
+    ]
