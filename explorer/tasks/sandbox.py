@@ -6,8 +6,9 @@ disk (limits), starting processes, the network, changing files outside an empty 
 given, is written after the last one.
 
 How: `python -I -S`, an empty environment, resource limits and an audit hook; where the system permits, network and
-process namespaces of their own (`unshare`); as root, the rights of nobody. Without namespaces and root the last two
-rest on the audit hook alone.
+process namespaces of their own (`unshare`); as root, the rights of nobody. Without namespaces and root, network and
+files rest on the audit hook alone. Only the standard library can be imported, and of it nothing that needs sockets or
+processes (`subprocess`, `asyncio`, `multiprocessing`), even by a right answer.
 
 Not prevented: reading files that the user may read (/etc/passwd), which gains nothing, as tests are the only judge and
 nothing can be sent; answers made to pass (an object equal to everything, the tests' values written out); and code made
