@@ -351,7 +351,7 @@ class ScriptDrafter:
     def __init__(self, texts: list[list[int]]) -> None:
         self.texts = texts
 
-    def start(self, batch_size: int, capacity: int, rank: int) -> ScriptSession:
+    def start(self, batch_size: int, capacity: int, config: DecodeConfig) -> ScriptSession:
         return ScriptSession(self.texts)
 
     def describe(self, rank: int) -> dict[str, object]:

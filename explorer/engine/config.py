@@ -18,6 +18,8 @@ class DecodeConfig:
     target_weight: float = setting(0.7, "w of the static rule: 1 is exact, 0 keeps every draft", low=0.0, high=1.0)
     lenience: float = setting(0.5, "l of the lossy rule: 1 is exact, smaller keeps more", low=0.01, high=1.0)
     draft_length: int = setting(2, "tokens drafted per round (K)", low=1, high=16)
+    lookup_length: int = setting(8, "tokens the hybrid drafter looks up per round at most", low=1, high=64)
+    min_draft_prob: float = setting(0.0, "drafting stops where no token is so likely to the drafter", low=0.0, high=1.0)
     rank: int = setting(0, "rank r of the drafter's low-rank head; 0 is the highest it has", low=0, high=16384)
     temperature: float = setting(0.0, "0 is greedy", low=0.0, high=2.0)
     top_p: float = setting(1.0, "nucleus: smallest set of tokens with this mass", low=0.01, high=1.0)

@@ -105,7 +105,7 @@ class _Batch:
         self.rows = [self._row(i, list(ids)) for i, ids in enumerate(prompts)]
         longest = max((len(ids) + row.limit for ids, row in zip(prompts, self.rows, strict=True)), default=0)
         # A short row drafts beside a long one: its padding columns need slots beyond its own last position.
-        capacity = longest + self.max_draft + 1
+        capacity = longest + max(self.max_draft, config.lookup_length) + 1
         device = self.target.device
         self.sequences = Sequences(
             ids=torch.zeros(len(prompts), capacity, dtype=torch.int64, device=device),
@@ -117,7 +117,7 @@ class _Batch:
         self.features: tuple[int, ...] = pair.drafter.features if self.max_draft else ()
         self.session: DraftSession | None = None
         if self.max_draft:
-            self.session = pair.drafter.start(len(prompts), capacity, config.rank)
+            self.session = pair.drafter.start(len(prompts), capacity, config)
 
     def _row(self, index: int, ids: list[int]) -> _Row:
         room = self.target.context_length - len(ids)

@@ -13,6 +13,7 @@ from typing import Protocol
 import torch
 from torch import Generator, Tensor
 
+from explorer.engine.config import DecodeConfig
 from explorer.engine.models import LanguageModel
 from explorer.engine.sampling import Sampler
 from explorer.errors import SettingError
@@ -97,15 +98,25 @@ class Drafter(Protocol):
     rank_choices: tuple[int, ...]
     hidden_size: int
 
-    def start(self, batch_size: int, capacity: int, rank: int) -> DraftSession:
+    def start(self, batch_size: int, capacity: int, config: DecodeConfig) -> DraftSession:
         """A session for `batch_size` rows of at most `capacity` positions, drafts included.
 
         Raises:
-            SettingError: `rank` is not 0 and the drafter has no low-rank head, or a smaller one.
+            SettingError: `config.rank` is not 0 and the drafter has no low-rank head, or a smaller one.
         """
 
     def describe(self, rank: int) -> dict[str, object]:
         """JSON facts for the trace: kind, name, rank, num_parameters, head_parameters."""
+
+
+def stop_unsure(counts: Tensor, law: Tensor, step: int, min_prob: float) -> Tensor:
+    """(B,) how many tokens each row drafts, cut to `step` where the next law (B, V) has no token of `min_prob`.
+
+    Whether to stop depends on the law alone, never on the token that would be drawn: the rules stay exact.
+    """
+    if not min_prob:
+        return counts
+    return torch.where(law.amax(-1) < min_prob, counts.clamp(max=step), counts)
 
 
 # Up to this many new tokens, their logits are computed together with the last one's; beyond, in a pass of their own.
@@ -127,10 +138,10 @@ class ModelDrafter:
         """Tells its weights from others."""
         return self.model.fingerprint
 
-    def start(self, batch_size: int, capacity: int, rank: int) -> ModelSession:
+    def start(self, batch_size: int, capacity: int, config: DecodeConfig) -> ModelSession:
         """A session with a cache of its own."""
-        refuse_rank(self.name, rank)
-        return ModelSession(self.model, batch_size, capacity)
+        refuse_rank(self.name, config.rank)
+        return ModelSession(self.model, batch_size, capacity, config.min_draft_prob)
 
     def describe(self, rank: int) -> dict[str, object]:  # noqa: ARG002 (the protocol's signature)
         """JSON facts for the trace."""
@@ -140,8 +151,8 @@ class ModelDrafter:
 class ModelSession:
     """Drafting state of a `ModelDrafter`: a cache, and per row how much of it holds confirmed tokens."""
 
-    def __init__(self, model: LanguageModel, batch_size: int, capacity: int) -> None:
-        self.model = model
+    def __init__(self, model: LanguageModel, batch_size: int, capacity: int, min_prob: float) -> None:
+        self.model, self.min_prob = model, min_prob
         self.cache = model.new_cache(capacity)
         # How many tokens of each row were confirmed at the last call, and what was drafted after them (B, K).
         self.confirmed = torch.zeros(batch_size, dtype=torch.int64, device=model.device)
@@ -162,22 +173,26 @@ class ModelSession:
         self.confirmed, self.drafted = lengths, lengths.new_zeros(len(lengths), 0)
         if not draft_length:
             return Draft(ids=self.drafted, lengths=torch.zeros_like(lengths))
+        room = self.model.context_length - lengths
+        counts = torch.where(room >= draft_length, draft_length, 0)
         ids, laws, states = [], [], []
         for step in range(draft_length):
             if step:
                 starts = lengths + step - 1
                 result = self.model.forward(ids[-1].unsqueeze(1), self.cache, starts, keep=1, last_hidden=True)
                 logits, state = result.logits[:, 0], result.last_hidden[:, 0]
+            law = sampler.probs(logits)
+            counts = stop_unsure(counts, law, step, self.min_prob)
+            if not (counts > step).any():
+                break
             states.append(state)
-            laws.append(sampler.probs(logits))
-            ids.append(sampler.draw(laws[-1], generator))
+            laws.append(law)
+            ids.append(sampler.draw(law, generator))
+        if not ids:
+            return Draft(ids=self.drafted, lengths=counts)
         self.drafted = torch.stack(ids, dim=1)
-        in_context = lengths + draft_length <= self.model.context_length
         return Draft(
-            ids=self.drafted,
-            lengths=torch.where(in_context, draft_length, 0),
-            probs=torch.stack(laws, dim=1),
-            hidden=torch.stack(states, dim=1),
+            ids=self.drafted, lengths=counts, probs=torch.stack(laws, dim=1), hidden=torch.stack(states, dim=1)
         )
 
     def _catch_up(self, sequences: Sequences) -> tuple[Tensor, Tensor]:
@@ -222,9 +237,9 @@ class NgramDrafter:
     def __init__(self, longest: int = 3, shortest: int = 1) -> None:
         self.longest, self.shortest = longest, shortest
 
-    def start(self, batch_size: int, capacity: int, rank: int) -> NgramDrafter:  # noqa: ARG002
+    def start(self, batch_size: int, capacity: int, config: DecodeConfig) -> NgramDrafter:  # noqa: ARG002
         """The drafter itself: it keeps no state."""
-        refuse_rank(self.name, rank)
+        refuse_rank(self.name, config.rank)
         return self
 
     def select(self, rows: Tensor) -> None:

@@ -18,7 +18,8 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.nn import functional
 
-from explorer.engine.drafters import Draft, Sequences, refuse_rank
+from explorer.engine.config import DecodeConfig
+from explorer.engine.drafters import Draft, Sequences, refuse_rank, stop_unsure
 from explorer.engine.head_parts import model_of, read_parts
 from explorer.engine.models import LanguageModel, fingerprint_of
 from explorer.engine.sampling import Sampler
@@ -94,12 +95,13 @@ class EagleDrafter:
         """Sixteen hex digits that tell the weights of its body from others."""
         return fingerprint_of(self.model.fc.detach()[:64], self.model.out.detach()[:64])
 
-    def start(self, batch_size: int, capacity: int, rank: int) -> EagleSession:
+    def start(self, batch_size: int, capacity: int, config: DecodeConfig) -> EagleSession:
         """A session with a cache of its own.
 
         Raises:
             SettingError: The head has no such rank.
         """
+        rank = config.rank
         if not self.max_rank:
             refuse_rank(self.name, rank)
         if not 0 <= rank <= self.max_rank:
@@ -107,7 +109,7 @@ class EagleDrafter:
                 f"rank is {rank}; the head of {self.name} has rank {self.max_rank}. Choose 1 to {self.max_rank}, "
                 "or 0 for the highest."
             )
-        return EagleSession(self.model, batch_size, capacity, rank)
+        return EagleSession(self.model, batch_size, capacity, config)
 
     def describe(self, rank: int) -> dict[str, object]:
         """JSON facts for the trace; the shared embedding is the target's and not counted.
@@ -145,9 +147,9 @@ class EagleSession:
     What a rejected draft left behind lies beyond that count, is hidden by position, and is written over.
     """
 
-    def __init__(self, model: EagleModel, batch_size: int, capacity: int, rank: int) -> None:
+    def __init__(self, model: EagleModel, batch_size: int, capacity: int, config: DecodeConfig) -> None:
         shape = model.shape
-        self.model, self.rank = model, rank
+        self.model, self.rank, self.min_prob = model, config.rank, config.min_draft_prob
         slots = (batch_size, capacity, shape.num_kv_heads, shape.head_dim)
         self.keys = torch.zeros(slots, dtype=model.dtype, device=model.embedding.device)
         self.values = torch.zeros_like(self.keys)
@@ -171,6 +173,7 @@ class EagleSession:
             return Draft(ids=lengths.new_zeros(len(lengths), 0), lengths=torch.zeros_like(lengths))
         state = self._read(sequences, longest)
         B, K, shape = len(lengths), draft_length, self.model.shape
+        counts = torch.where(lengths > 1, K, 0)
         ids = lengths.new_zeros(B, K)
         probs = torch.empty(B, K, shape.vocab_size, device=state.device)
         hidden = state.new_empty(B, K, shape.hidden_size)
@@ -180,8 +183,12 @@ class EagleSession:
                 state = self._advance(ids[:, step - 1 : step], state.unsqueeze(1), positions, longest + step - 1)
             hidden[:, step] = self.model.normed(state)
             probs[:, step] = sampler.probs(self.model.head(hidden[:, step], self.rank))
+            counts = stop_unsure(counts, probs[:, step], step, self.min_prob)
+            if not (counts > step).any():
+                K = step
+                break
             ids[:, step] = sampler.draw(probs[:, step], generator)
-        return Draft(ids=ids, lengths=torch.where(lengths > 1, K, 0), probs=probs, hidden=hidden)
+        return Draft(ids=ids[:, :K], lengths=counts, probs=probs[:, :K], hidden=hidden[:, :K])
 
     def _read(self, sequences: Sequences, longest: int) -> Tensor:
         """(B, D) outputs at each row's last pair, after one pass over the pairs confirmed since the last call."""

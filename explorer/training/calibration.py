@@ -58,7 +58,7 @@ class Recorder:
         self._batch_size = self._capacity = 0
         self._states: Tensor | None = None
 
-    def start(self, batch_size: int, capacity: int, rank: int) -> Recorder:  # noqa: ARG002 (the protocol's signature)
+    def start(self, batch_size: int, capacity: int, config: DecodeConfig) -> Recorder:  # noqa: ARG002 (the protocol's signature)
         """Begin a recording; an earlier one is forgotten."""
         self._batch_size, self._capacity, self._states = batch_size, capacity, None
         self._rows = torch.arange(batch_size)

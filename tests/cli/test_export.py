@@ -11,6 +11,7 @@ from torch import Generator
 from toys import answers, language_model, prompts_of, random_network
 
 from explorer.engine import export, loading
+from explorer.engine.config import DecodeConfig
 from explorer.engine.drafters import Sequences
 from explorer.engine.eagle import EagleDrafter, facts_of
 from explorer.engine.models import ModelPair
@@ -36,7 +37,7 @@ def draft_of(model, ids):
     padded = torch.zeros(1, 40, dtype=torch.int64)
     padded[0, : len(ids)] = torch.tensor(ids)
     sequences = Sequences(padded, torch.tensor([len(ids)]), features, torch.tensor([0]))
-    session = EagleDrafter(model, "x").start(1, 40, 0)
+    session = EagleDrafter(model, "x").start(1, 40, DecodeConfig())
     greedy = session.draft(sequences, 4, Sampler(temperature=0.0), Generator())
     laws = model.head(greedy.hidden).softmax(-1)
     return greedy.ids[0], laws[0]

@@ -19,6 +19,7 @@ from toys import (
     toy_pair,
 )
 
+from explorer.engine.config import DecodeConfig
 from explorer.engine.drafters import Draft, ModelDrafter, NgramDrafter, Sequences
 from explorer.engine.hybrid import HybridDrafter
 from explorer.engine.metrics import count
@@ -112,8 +113,8 @@ class Watch:
         self.kind, self.name, self.features, self.rank_choices = inside.kind, inside.name, (), ()
         self.num_checked = 0
 
-    def start(self, batch_size, capacity, rank):
-        self.session = self.inside.start(batch_size, capacity, rank)
+    def start(self, batch_size, capacity, config):
+        self.session = self.inside.start(batch_size, capacity, config)
         return self
 
     def select(self, rows):
@@ -151,18 +152,20 @@ def test_the_drafters_cache_follows_a_text_that_others_drafted():
     hybrid = HybridDrafter(inner)
     watch = Watch(hybrid, inner.model, one_hot)
     prompts = [[1, 2, 3, 4, 1, 2], [5, 9, 5], [8] * 6, [3, 1]]
-    events = run(ModelPair(pair.target, watch), prompts, draft_length=3, max_new_tokens=30, temperature=1.0)
+    settings = {"draft_length": 3, "lookup_length": 3, "max_new_tokens": 30}
+    events = run(ModelPair(pair.target, watch), prompts, temperature=1.0, **settings)
     assert watch.num_checked > 10
     assert any(event.num_accepted for event in events)
     expected = answers(pair, prompts, rule="ar", max_new_tokens=30)
-    assert answers(ModelPair(pair.target, hybrid), prompts, draft_length=3, max_new_tokens=30) == expected
+    assert answers(ModelPair(pair.target, hybrid), prompts, **settings) == expected
+    assert answers(ModelPair(pair.target, hybrid), prompts, **settings | {"lookup_length": 9}) == expected
 
 
 @pytest.mark.parametrize("right", [0, 1, 2, 3])
 def test_a_session_reads_again_what_it_did_not_draft_itself(right):
     """Of its three drafts the first `right` became the text; then came tokens of another drafter, as many again."""
     model = toy_pair("llama").drafter.model
-    session = ModelDrafter(model).start(1, 64, 0)
+    session = ModelDrafter(model).start(1, 64, DecodeConfig())
     draft = session.draft(sequences_of([[1, 2, 3]]), 3, Sampler(temperature=0), torch.Generator())
     drafted = draft.ids[0].tolist()
     text = [1, 2, 3, *drafted[:right], *[(token + 1) % VOCAB for token in drafted[right:]], 9, 8, 7][: 3 + 3 + right]
@@ -172,20 +175,49 @@ def test_a_session_reads_again_what_it_did_not_draft_itself(right):
 
 
 def test_a_hybrid_looks_up_first_and_asks_the_drafter_for_the_rest():
+    """A lookup may be longer than what the drafter is asked for; behind the shorter draft there is nothing."""
     pair = table_pair(5, mix=1.0)
-    session = HybridDrafter(pair.drafter).start(2, 64, 0)
-    sequences = sequences_of([[1, 2, 3, 1, 2], [0, 4]])
+    session = HybridDrafter(pair.drafter).start(2, 64, DecodeConfig(lookup_length=3))
+    sequences = sequences_of([[1, 2, 3, 4, 1, 2], [0, 4]])
     draft = session.draft(sequences, 2, Sampler(temperature=0), torch.Generator())
-    assert draft.ids[0].tolist() == [3, 1]
-    assert draft.probs[0].max(-1).values.tolist() == [1, 1]
-    alone = pair.drafter.start(1, 64, 0).draft(sequences_of([[0, 4]]), 2, Sampler(temperature=0), torch.Generator())
-    assert draft.ids[1].tolist() == alone.ids[0].tolist()
-    torch.testing.assert_close(draft.probs[1], alone.probs[0])
+    assert draft.lengths.tolist() == [3, 2]
+    assert draft.ids[0].tolist() == [3, 4, 1]
+    assert draft.probs[0].max(-1).values.tolist() == [1, 1, 1]
+    session = pair.drafter.start(1, 64, DecodeConfig())
+    alone = session.draft(sequences_of([[0, 4]]), 2, Sampler(temperature=0), torch.Generator())
+    assert draft.ids[1, :2].tolist() == alone.ids[0].tolist()
+    torch.testing.assert_close(draft.probs[1, :2], alone.probs[0])
+    assert draft.probs[1, 2].abs().max() == 0
+
+
+def unsure_stops(drafter, target, temperature):
+    """(drafts made with a threshold, drafts made without, least largest probability of the former)."""
+    counts, least = [], []
+    for min_prob in (0.3, 0.0):
+        settings = {"draft_length": 4, "max_new_tokens": 24, "temperature": temperature, "min_draft_prob": min_prob}
+        events = run(ModelPair(target, drafter), prompts_of((3, 9, 1)), details=True, **settings)
+        tops = [max(e.draft_prob for e in t.top) for event in events for t in event.details[: len(event.draft_ids)]]
+        counts.append(len(tops))
+        least.append(min(tops))
+    return (*counts, least[0])
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.6])
+def test_drafting_stops_where_the_drafter_is_unsure(temperature):
+    pair = toy_pair("llama")
+    fewer, all_of_them, least = unsure_stops(pair.drafter, pair.target, temperature)
+    assert 0 < fewer < all_of_them
+    assert least >= 0.3
+    settings = {"draft_length": 4, "max_new_tokens": 24}
+    prompts = prompts_of((3, 9, 1))
+    expected = answers(pair, prompts, rule="ar", **settings)
+    for min_prob in (0.3, 1.0):
+        assert answers(pair, prompts, min_draft_prob=min_prob, **settings) == expected
 
 
 def test_a_session_that_only_reads_keeps_up():
     pair = table_pair(5)
-    session = pair.drafter.start(1, 64, 0)
+    session = pair.drafter.start(1, 64, DecodeConfig())
     for length in (1, 4, 9):
         draft = session.draft(sequences_of([[1, 2, 0, 3, 4, 1, 1, 2, 0][:length]]), 0, Sampler(), torch.Generator())
         assert draft.ids.shape == (1, 0)

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from torch import Generator, Tensor
-from toys import DRAFTERS, answers, language_model, prompts_of, random_network, toy_pair
+from toys import DRAFTERS, answers, language_model, prompts_of, random_network, run, toy_pair
 
 from explorer.engine.config import DecodeConfig
 from explorer.engine.decode import decode
@@ -114,8 +114,8 @@ class Spy:
         self.features, self.kind, self.name = drafter.features, "spy", "spy"
         self.num_compared = 0
 
-    def start(self, batch_size: int, capacity: int, rank: int) -> "Spy":
-        self.session = self.drafter.start(batch_size, capacity, rank)
+    def start(self, batch_size: int, capacity: int, config: DecodeConfig) -> "Spy":
+        self.session = self.drafter.start(batch_size, capacity, config)
         return self
 
     def select(self, rows: Tensor) -> None:
@@ -194,7 +194,7 @@ def test_reading_without_drafting_keeps_the_session_in_step():
     target = target_of()
     drafter = random_drafter(target)
     ids = prompts_of((12,))[0]
-    session, fresh = drafter.start(1, 40, 0), drafter.start(1, 40, 0)
+    session, fresh = drafter.start(1, 40, DecodeConfig()), drafter.start(1, 40, DecodeConfig())
 
     nothing = drafts_of(session, sequences_of(target, ids[:8], 0), 0)
     after = drafts_of(session, sequences_of(target, ids, 7))
@@ -205,7 +205,7 @@ def test_reading_without_drafting_keeps_the_session_in_step():
 
 def test_drafting_twice_at_one_place_gives_one_answer():
     target = target_of()
-    session = random_drafter(target).start(1, 40, 0)
+    session = random_drafter(target).start(1, 40, DecodeConfig())
     sequences = sequences_of(target, prompts_of((9,))[0], 0)
 
     torch.testing.assert_close(drafts_of(session, sequences).probs, drafts_of(session, sequences).probs)
@@ -215,7 +215,7 @@ def test_nothing_is_drafted_before_the_target_has_seen_a_token():
     target = target_of()
     sequences = Sequences(torch.zeros(2, 9, dtype=torch.int64), torch.tensor([1, 1]))
 
-    draft = drafts_of(random_drafter(target).start(2, 9, 0), sequences)
+    draft = drafts_of(random_drafter(target).start(2, 9, DecodeConfig()), sequences)
 
     assert draft.lengths.tolist() == [0, 0]
 
@@ -227,9 +227,8 @@ def test_ranks():
     assert drafter.describe(0)["rank"] == 12
     assert drafter.describe(3)["head_parameters"] == 3 * (32 + 64)
     assert drafter.describe(0)["num_parameters"] - drafter.describe(3)["num_parameters"] == 9 * (32 + 64)
-    for rank in (-1, 13):
-        with pytest.raises(SettingError, match=f"rank is {rank}; the head of random eagle has rank 12. Choose 1 to 12"):
-            drafter.start(1, 10, rank)
+    with pytest.raises(SettingError, match="rank is 13; the head of random eagle has rank 12. Choose 1 to 12"):
+        drafter.start(1, 10, DecodeConfig(rank=13))
 
 
 def save_drafter(folder, target: LanguageModel, drafter: EagleDrafter) -> None:
@@ -245,7 +244,7 @@ def test_a_saved_drafter_drafts_the_same(tmp_path):
     loaded = EagleDrafter.load(tmp_path / "drafter", target)
 
     sequences = sequences_of(target, prompts_of((9,))[0], 0)
-    ours, theirs = (drafts_of(each.start(1, 40, 0), sequences) for each in (drafter, loaded))
+    ours, theirs = (drafts_of(each.start(1, 40, DecodeConfig()), sequences) for each in (drafter, loaded))
     torch.testing.assert_close(ours.probs, theirs.probs)
     assert loaded.name == "drafter"
     assert loaded.features == drafter.features
@@ -280,3 +279,18 @@ def test_a_target_without_room_for_a_layer_is_refused():
 
     with pytest.raises(ModelPairError, match="narrow has hidden size 32, embeddings of 16"):
         shape_of(narrow, 8)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_drafting_stops_where_the_layer_is_unsure(temperature):
+    target = target_of()
+    drafter = random_drafter(target)
+    prompts = prompts_of((4, 9, 2))
+    made = {}
+    for min_prob in (0.0, 0.05, 1.0):
+        settings = {"draft_length": 3, "max_new_tokens": 20, "temperature": temperature, "min_draft_prob": min_prob}
+        events = run(ModelPair(target, drafter), prompts, details=True, **settings)
+        drafts = [token for event in events for token in event.details[: len(event.draft_ids)]]
+        made[min_prob] = len(drafts)
+        assert all(max(entry.draft_prob for entry in token.top) >= min_prob for token in drafts)
+    assert made[0.0] > made[0.05] > made[1.0] == 0

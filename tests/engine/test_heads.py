@@ -23,6 +23,7 @@ from toys import (
 )
 
 from explorer.engine import loading
+from explorer.engine.config import DecodeConfig
 from explorer.engine.drafters import NgramDrafter
 from explorer.engine.eagle import EagleDrafter
 from explorer.engine.hybrid import HybridDrafter
@@ -77,6 +78,16 @@ def test_law_of_three_tokens_by_enumeration(monkeypatch, tmp_path, head):
 
     found = enumerated_law(monkeypatch, pair, prompt, temperature=1.0, rank=rank, draft_length=2, max_new_tokens=3)
 
+    assert_same_law(found, law_of(pair.target, prompt, 3))
+
+
+@pytest.mark.parametrize("min_prob", [0.4, 0.5, 0.7])
+def test_law_where_drafting_stops_at_unsure_laws(monkeypatch, tmp_path, min_prob):
+    """Whether to stop is decided by the law, not by the token drawn from it: the target's law stays."""
+    kind, size, rank, is_full = TINY_HEADS["low rank"]
+    pair, prompt = tiny_pair(tmp_path, kind, size, is_full), (1, 0, 2)
+    settings = {"temperature": 1.0, "rank": rank, "draft_length": 2, "max_new_tokens": 3, "min_draft_prob": min_prob}
+    found = enumerated_law(monkeypatch, pair, prompt, **settings)
     assert_same_law(found, law_of(pair.target, prompt, 3))
 
 
@@ -391,9 +402,9 @@ def test_a_rank_is_refused_where_the_head_has_none(tmp_path):
     drafter = drafter_of(tmp_path, target_of())
     for kind in ("full", "truncated"):
         with pytest.raises(SettingError, match="rank is 3, but drafter has no low-rank head. Set rank to 0"):
-            drafter.with_head(kind).start(1, 10, 3)
+            drafter.with_head(kind).start(1, 10, DecodeConfig(rank=3))
     with pytest.raises(SettingError, match="rank is 13; the head of drafter has rank 12"):
-        drafter.with_head("dynamic").start(1, 10, 13)
+        drafter.with_head("dynamic").start(1, 10, DecodeConfig(rank=13))
 
 
 def test_drafters_without_a_head_to_replace():

@@ -22,6 +22,7 @@ from torch import Generator
 from toys import answers, language_model, prompts_of, random_network
 
 from explorer.engine import loading
+from explorer.engine.config import DecodeConfig
 from explorer.engine.drafters import Sequences
 from explorer.engine.eagle import EagleDrafter
 from explorer.engine.models import ModelPair
@@ -79,7 +80,7 @@ def test_every_tensor_of_a_chain_is_the_plain_one(monkeypatch, tmp_path, layout,
     padded[0, : len(IDS)] = torch.tensor(IDS)
     sequences = Sequences(padded, torch.tensor([len(IDS)]), torch.cat(states, dim=1)[None], torch.tensor([0]))
 
-    session = EagleDrafter(model, "published").start(1, 40, 0)
+    session = EagleDrafter(model, "published").start(1, 40, DecodeConfig())
     draft = session.draft(sequences, 3, Sampler(temperature=1.0), Generator().manual_seed(0))
 
     plain = PlainEagle(tensors, deep_network().get_input_embeddings().weight, norms_first=norms_first)
@@ -138,7 +139,7 @@ def test_the_heads(tmp_path):
     assert whole.describe(0)["rank"] is None
     assert ranked.rank_choices[-1] == RANK
     with pytest.raises(SettingError, match="rank is 3, but x has no low-rank head. Set rank to 0"):
-        whole.start(1, 10, 3)
+        whole.start(1, 10, DecodeConfig(rank=3))
 
 
 def test_defaults(tmp_path):

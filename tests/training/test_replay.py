@@ -7,6 +7,7 @@ import torch
 from torch import nn
 from toys import language_model, prompts_of, random_network
 
+from explorer.engine.config import DecodeConfig
 from explorer.engine.drafters import Sequences
 from explorer.engine.eagle import EagleDrafter, shape_of
 from explorer.heads.draft import LowRankHead
@@ -66,7 +67,7 @@ def test_a_rollout_is_what_sessions_draft(kind):
 
     for length in (2, 5, 9):
         sequences = Sequences(ids[None, :length].clone(), torch.tensor([length]), features[:, : length - 1], zero)
-        draft = EagleDrafter(model, "x").start(1, 20, 0).draft(sequences, K, Forced(ids[length:]), None)
+        draft = EagleDrafter(model, "x").start(1, 20, DecodeConfig()).draft(sequences, K, Forced(ids[length:]), None)
         for step, (_, outputs) in enumerate(steps):
             torch.testing.assert_close(draft.hidden[0, step], model.normed(outputs[length - 2]), atol=1e-4, rtol=1e-4)
 
