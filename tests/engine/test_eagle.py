@@ -287,10 +287,10 @@ def test_drafting_stops_where_the_layer_is_unsure(temperature):
     drafter = random_drafter(target)
     prompts = prompts_of((4, 9, 2))
     made = {}
-    for min_prob in (0.0, 0.05, 1.0):
+    for min_prob in (0.0, 0.1, 1.0):
         settings = {"draft_length": 3, "max_new_tokens": 20, "temperature": temperature, "min_draft_prob": min_prob}
         events = run(ModelPair(target, drafter), prompts, details=True, **settings)
         drafts = [token for event in events for token in event.details[: len(event.draft_ids)]]
         made[min_prob] = len(drafts)
         assert all(max(entry.draft_prob for entry in token.top) >= min_prob for token in drafts)
-    assert made[0.0] > made[0.05] > made[1.0] == 0
+    assert made[0.0] > made[0.1] > made[1.0] == 0

@@ -84,7 +84,7 @@ def test_law_of_three_tokens_by_enumeration(monkeypatch, tmp_path, head):
 @pytest.mark.parametrize("min_prob", [0.4, 0.5, 0.7])
 def test_law_where_drafting_stops_at_unsure_laws(monkeypatch, tmp_path, min_prob):
     """Whether to stop is decided by the law, not by the token drawn from it: the target's law stays."""
-    kind, size, rank, is_full = TINY_HEADS["low rank"]
+    kind, size, rank, is_full = TINY_HEADS["low rank 3"]
     pair, prompt = tiny_pair(tmp_path, kind, size, is_full), (1, 0, 2)
     settings = {"temperature": 1.0, "rank": rank, "draft_length": 2, "max_new_tokens": 3, "min_draft_prob": min_prob}
     found = enumerated_law(monkeypatch, pair, prompt, **settings)
