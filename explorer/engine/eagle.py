@@ -10,6 +10,7 @@ Source:
 from __future__ import annotations
 
 import copy
+from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -36,6 +37,7 @@ class EagleDrafter:
         rank_choices: Ranks to offer; any rank up to the highest works.
         choice: Which head it drafts with.
         parts: What its other heads are made of.
+        metrics: What its checkpoint says of its own scores.
     """
 
     kind = "eagle"
@@ -45,6 +47,7 @@ class EagleDrafter:
     ) -> None:
         self.model, self.name, self.choice = model.eval(), name, choice
         self.parts = parts or HeadParts(model.head)
+        self.metrics: Mapping[str, Any] = {}
         self.features, self.hidden_size = model.shape.features, model.shape.hidden_size
         self.max_rank = getattr(model.head, "max_rank", 0)
         self.rank_choices = tuple(sorted({max(self.max_rank // n, 1) for n in (8, 4, 2, 1)})) if self.max_rank else ()
@@ -67,7 +70,9 @@ class EagleDrafter:
         model = model_of(folder, weights, meta, target.embedding, parts.own)
         if target.is_packed:
             model.pack()
-        return cls(model, str(meta.get("name", folder.name)), parts)
+        drafter = cls(model, str(meta.get("name", folder.name)), parts)
+        drafter.metrics = meta.get("metrics") or {}
+        return drafter
 
     def with_head(self, kind: str, size: int = 0) -> EagleDrafter:
         """A drafter that shares this one's body and drafts with another head.

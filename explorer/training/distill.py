@@ -200,11 +200,8 @@ class _Run:
         drafter = EagleDrafter.load(out, self.target)
         if self.trainer.model.shape.max_rank and drafter.rank_choices:
             self.progress("Scoring lower ranks", 0, 1)
-            by_rank = {str(rank): self._scores(copy_of(drafter.model), rank) for rank in drafter.rank_choices}
-            meta["metrics"]["tokens_per_round_by_rank"] = {
-                rank: {key: score["tokens_per_round"] for key, score in scores.items()}
-                for rank, scores in by_rank.items()
-            }
+            model = copy_of(drafter.model)
+            meta["metrics"]["by_rank"] = {str(rank): self._scores(model, rank) for rank in drafter.rank_choices}
             checkpoint.write_meta(out, meta)
         return meta
 

@@ -6,6 +6,7 @@ import dataclasses
 import json
 import shlex
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -13,7 +14,17 @@ from explorer.engine.config import DecodeConfig
 from explorer.engine.weights import NAME
 
 Progress = Callable[[str, int, int], None]
+HEADS = ("own", "truncated", "dynamic", "full")
 CHECKPOINTS = Path(__file__).resolve().parents[2] / "checkpoints"
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """Predicted speed over autoregressive decoding at a rank, and the rank for which it is highest."""
+
+    speed_up: float
+    best_rank: int
+    best_speed_up: float
 
 
 class Backend(Protocol):
@@ -22,16 +33,24 @@ class Backend(Protocol):
     Attributes:
         drafters: Label and name of each drafter offered; the first is the default.
         full_head: (hidden size, vocabulary size) of the drafter's full head; None if unknown.
+        ensembles: Label and name of each ensemble head for the dynamic rule.
     """
 
     drafters: tuple[tuple[str, str], ...]
     full_head: tuple[int, int] | None
+    ensembles: tuple[tuple[str, str], ...]
 
     def ranks(self, drafter: str) -> tuple[int, ...]:
         """Ranks this drafter's low-rank head offers, ascending; empty if it has none, or is not known yet."""
 
-    def prepare(self, drafter: str, progress: Progress) -> Any:
-        """Load what a run with this drafter needs; slow the first time. Never called twice at once."""
+    def heads(self, drafter: str) -> tuple[str, ...]:
+        """Heads this drafter may draft with, its own first; empty if it has none, or is not known yet."""
+
+    def predicted(self, drafter: str, rank: int, draft_length: int, temperature: float) -> Prediction | None:
+        """What a rank is worth on this machine; None while that is not known."""
+
+    def prepare(self, drafter: str, head: str, progress: Progress) -> Any:
+        """Load what a run with this drafter and head needs; slow the first time. Never called twice at once."""
 
     def run(self, prepared: Any, prompt: str, config: DecodeConfig) -> Iterator[str]:
         """Lines of a trace: meta before any model work, then one round per `next()`. Closing it frees the engine."""
@@ -49,9 +68,12 @@ class PairBackend:
         }
         names = dict.fromkeys((drafter, "auto", "hybrid", "ngram"))
         self.drafters = tuple((labels.get(name, Path(name).name), name) for name in names)
+        self.ensembles: tuple[tuple[str, str], ...] = ()
         self._ranks: dict[str, tuple[int, ...]] = {}
         self.full_head: tuple[int, int] | None = None
         self._model: Any = None
+        self._costs: dict[str, Any] = {}
+        self._scores: dict[str, Any] = {}
         self._guess_ranks()
 
     def _guess_ranks(self) -> None:
@@ -73,30 +95,66 @@ class PairBackend:
         """See `Backend`."""
         return self._ranks.get(drafter, ())
 
-    def prepare(self, drafter: str, progress: Progress) -> Any:
+    def heads(self, drafter: str) -> tuple[str, ...]:
+        """See `Backend`."""
+        return HEADS if self._ranks.get(drafter) else ()
+
+    def predicted(self, drafter: str, rank: int, draft_length: int, temperature: float) -> Prediction | None:
+        """See `Backend`."""
+        from explorer.benchmarks.rank_costs import best_rank, expected_tokens, pass_rates
+
+        costs = self._costs.get(drafter)
+        if costs is None:
+            return None
+        rates = pass_rates(self._scores[drafter], max(costs.head_ms), temperature)
+        best = best_rank(costs, rates, draft_length)
+        if best is None:
+            return None
+        # Between two scored ranks, the lower one's rates: not more than is known is promised.
+        scored = max((r for r in rates if r <= rank), default=min(rates))
+        speed_up = costs.speed_up(draft_length, rank, expected_tokens(rates[scored], draft_length))
+        return Prediction(speed_up, *best)
+
+    def prepare(self, drafter: str, head: str, progress: Progress) -> Any:
         """The target, loaded once, with this drafter."""
         from explorer.engine.loading import load_drafter, load_model
         from explorer.engine.models import ModelPair
+        from explorer.heads.choice import HeadChoice
 
         if self._model is None:
             self._model = load_model(self.target, self.precision, progress)
-        loaded = load_drafter(self._model, drafter, self.precision, progress)
-        self._ranks[drafter] = tuple(getattr(loaded, "rank_choices", ()))
+        loaded = load_drafter(self._model, drafter, self.precision, progress, HeadChoice(head))
+        if head == "own":
+            self._ranks[drafter] = tuple(getattr(loaded, "rank_choices", ()))
+            self._measure(drafter, loaded, progress)
         self.full_head = self._model.hidden_size, self._model.vocab_size
-        return drafter, ModelPair(self._model, loaded)
+        return drafter, head, ModelPair(self._model, loaded)
+
+    def _measure(self, drafter: str, loaded: Any, progress: Progress) -> None:
+        """Time the ranks of a head that has some, once."""
+        from explorer.benchmarks.rank_costs import measure_ranks
+
+        eagle = getattr(loaded, "drafter", loaded)  # a hybrid's own drafter
+        if not self._ranks[drafter] or drafter in self._costs:
+            return
+        progress("Timing the drafter's head", 0, 1)
+        same = next((name for name in self._costs if self._ranks[name] == self._ranks[drafter]), None)
+        self._scores[drafter] = eagle.metrics
+        self._costs[drafter] = self._costs[same] if same else measure_ranks(self._model, eagle)
 
     def run(self, prepared: Any, prompt: str, config: DecodeConfig) -> Iterator[str]:
         """See `Backend`."""
         from explorer.engine.run import run_trace
 
-        drafter, pair = prepared
-        return run_trace(pair, prompt, config, command=self._command(prompt, config, drafter))
+        drafter, head, pair = prepared
+        return run_trace(pair, prompt, config, command=self._command(prompt, config, drafter, head))
 
-    def _command(self, prompt: str, config: DecodeConfig, drafter: str) -> str:
+    def _command(self, prompt: str, config: DecodeConfig, drafter: str, head: str) -> str:
         """The command line that repeats the run."""
         options = {
             "target": (self.target, "default"),
             "drafter": (drafter, "auto"),
+            "head": (head, "own"),
             "precision": (self.precision, "auto"),
         }
         options |= {

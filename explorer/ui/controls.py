@@ -13,6 +13,7 @@ import gradio as gr
 
 from explorer.engine.config import DecodeConfig
 from explorer.errors import SettingError
+from explorer.heads.choice import DEFAULT_SIZES
 from explorer.rules import RULES
 from explorer.ui.backend import Backend
 
@@ -22,6 +23,7 @@ LABELS = {
     "target_weight": "Static weight",
     "lenience": "Lenience",
     "drafter": "Drafter",
+    "head": "LM head",
     "rank": "Drafter head rank r",
     "draft_length": "Drafts per round K",
     "temperature": "Temperature",
@@ -31,17 +33,39 @@ LABELS = {
 }
 STEPS = {"target_weight": 0.01, "lenience": 0.01, "temperature": 0.05, "top_p": 0.01, "draft_length": 1}
 NO_DRAFTS = "The autoregressive rule drafts nothing."
-DEPENDENT = ("target_weight", "lenience", "drafter", "rank", "draft_length")
+DEPENDENT = ("target_weight", "lenience", "drafter", "head", "rank", "draft_length")
+HEAD_LABELS = {
+    "own": "Low rank: every token, fewer weights",
+    "truncated": f"Truncated: the {DEFAULT_SIZES['truncated']:,} most frequent tokens",
+    "dynamic": f"Dynamic: {DEFAULT_SIZES['dynamic']:,} candidates, chosen at every step",
+    "full": "Full: a row of weights for every token",
+}
+HEAD_HELP = {
+    "own": "Two thin factors in place of one large matrix.",
+    "truncated": "A token that is left out can never be drafted.",
+    "dynamic": "A low-rank head picks candidates; exact rows score them.",
+    "full": "What the other heads are measured against.",
+}
 
 Controls = dict[str, gr.components.Component]
 
 
 @dataclass(frozen=True, slots=True)
+class Where:
+    """The other settings that a rank's worth depends on."""
+
+    drafter: str
+    draft_length: float
+    temperature: float
+
+
+@dataclass(frozen=True, slots=True)
 class Settings:
-    """What the controls say: the engine's settings and the drafter's name."""
+    """What the controls say: the engine's settings, and the names of the drafter and its head."""
 
     config: DecodeConfig
     drafter: str
+    head: str = "own"
 
 
 def _help(name: str) -> str:
@@ -63,13 +87,22 @@ def rule_help(rule: str) -> str:
     return sentence(RULES[rule].partition(":")[2].strip())
 
 
-def rank_help(rank: float, backend: Backend) -> str:
-    """What a rank costs."""
+def rank_help(rank: float, backend: Backend, where: Where | None = None) -> str:
+    """What a rank costs, and what it is predicted to be worth where that is known."""
     if backend.full_head is None:
         return "Width of the drafter's low-rank head."
     hidden_size, vocab_size = backend.full_head
     size, full = rank * (hidden_size + vocab_size), hidden_size * vocab_size
-    return f"{size / 1e6:.1f} M parameters, {100 * size / full:.0f} % of the full head."
+    text = f"{size / 1e6:.1f} M parameters, {100 * size / full:.0f} % of the full head."
+    if where is None:
+        return text
+    found = backend.predicted(where.drafter, int(rank), int(where.draft_length), where.temperature)
+    if found is None:
+        return text
+    return (
+        f"{text} Predicted: {found.speed_up:.2f} times the speed of no drafts. "
+        f"Best predicted rank: {found.best_rank} ({found.best_speed_up:.2f})."
+    )
 
 
 def slider(name: str, **options: Any) -> gr.Slider:
@@ -103,6 +136,25 @@ def _rank_slider(backend: Backend) -> gr.Slider:
     )
 
 
+def _head_box(backend: Backend) -> gr.Dropdown:
+    """The heads of the default drafter, its own chosen."""
+    drafter = backend.drafters[0][1]
+    reason = why_off("head", FIELDS["rule"].default, drafter, backend)
+    return gr.Dropdown(
+        _head_choices(drafter, backend),
+        value="own",
+        label=LABELS["head"],
+        info=reason or HEAD_HELP["own"],
+        interactive=reason is None,
+        filterable=False,
+        elem_id="set-head",
+    )
+
+
+def _head_choices(drafter: str, backend: Backend) -> list[tuple[str, str]]:
+    return [(HEAD_LABELS[name], name) for name in backend.heads(drafter) or ("own",)]
+
+
 def rank_span(ranks: tuple[int, ...]) -> dict[str, int]:
     """Range and step of a slider over ranks; any rank up to the highest works, so it may stop in between."""
     ranks = ranks or (0, 1)
@@ -114,7 +166,7 @@ def build_controls(backend: Backend) -> Controls:
     rule = FIELDS["rule"].default
     controls: Controls = {
         "rule": gr.Dropdown(
-            [(_rule_label(name), name) for name in RULES],
+            [(_rule_label(name), name) for name in RULES if name != "dynamic" or backend.ensembles],
             value=rule,
             label=LABELS["rule"],
             info=rule_help(rule),
@@ -132,6 +184,7 @@ def build_controls(backend: Backend) -> Controls:
         filterable=False,
         elem_id="set-drafter",
     )
+    controls["head"] = _head_box(backend)
     controls["rank"] = _rank_slider(backend)
     controls["draft_length"] = slider("draft_length")
     controls["temperature"] = slider("temperature", info=_help("temperature"))
@@ -142,7 +195,7 @@ def build_controls(backend: Backend) -> Controls:
     return controls
 
 
-def why_off(name: str, rule: str, drafter: str, backend: Backend) -> str | None:
+def why_off(name: str, rule: str, drafter: str, backend: Backend, head: str = "own") -> str | None:
     """Why a control does nothing under this rule and drafter; None if it matters."""
     if name == "target_weight":
         return None if rule == "static" else "Only the static ensemble uses it."
@@ -150,29 +203,37 @@ def why_off(name: str, rule: str, drafter: str, backend: Backend) -> str | None:
         return None if rule == "lossy" else "Only the lossy rule uses it."
     if rule == "ar":
         return NO_DRAFTS
-    if name == "rank" and not backend.ranks(drafter):
+    if name in ("rank", "head") and not backend.ranks(drafter):
         return "Lookup has no head." if drafter == "ngram" else "This drafter has no low-rank head."
+    if name == "rank" and head in ("truncated", "full"):
+        return f"The {head} head has no rank."
     return None
 
 
-def dependent_updates(rule: str, drafter: str, rank: float, backend: Backend) -> list[Any]:
-    """Updates of the rule box and of the `DEPENDENT` controls after a change of rule, drafter or rank."""
+def dependent_updates(rule: str, head: str, rank: float, where: Where, backend: Backend) -> list[Any]:
+    """Updates of the rule box and of the `DEPENDENT` controls after a change of what they depend on."""
+    drafter = where.drafter
+    if head not in backend.heads(drafter):
+        head = "own"
     helps = {
         "target_weight": _help("target_weight"),
         "lenience": _help("lenience"),
         "drafter": "",
-        "rank": rank_help(rank, backend),
+        "head": HEAD_HELP[head],
+        "rank": rank_help(rank, backend, where),
         "draft_length": "",
     }
     updates = [gr.update(info=rule_help(rule))]
     for name in DEPENDENT:
-        reason = why_off(name, rule, drafter, backend)
+        reason = why_off(name, rule, drafter, backend, head)
         update = {"interactive": reason is None, "info": reason or helps[name]}
+        if name == "head":
+            update |= {"choices": _head_choices(drafter, backend), "value": head}
         if name == "rank" and reason is None:
             span = rank_span(backend.ranks(drafter))
             update |= span
             if not span["minimum"] <= rank <= span["maximum"]:
-                update |= {"value": span["maximum"], "info": rank_help(span["maximum"], backend)}
+                update |= {"value": span["maximum"], "info": rank_help(span["maximum"], backend, where)}
         updates.append(gr.update(**update))
     return updates
 
@@ -183,11 +244,13 @@ def read_settings(values: Mapping[str, Any], backend: Backend) -> Settings:
     Raises:
         SettingError: A box is empty or a value is out of range; the message names the control.
     """
-    drafter, rule = values["drafter"], values["rule"]
+    drafter, rule, head = values["drafter"], values["rule"], values["head"]
     chosen = {name: _number(name, value) for name, value in values.items() if name in FIELDS}
-    if why_off("rank", rule, drafter, backend) is not None:
+    if why_off("head", rule, drafter, backend) is not None:
+        head = "own"
+    if why_off("rank", rule, drafter, backend, head) is not None:
         chosen["rank"] = 0
-    return Settings(DecodeConfig(**chosen), drafter)
+    return Settings(DecodeConfig(**chosen), drafter, head)
 
 
 def _number(name: str, value: Any) -> Any:

@@ -23,27 +23,27 @@ class Loading:
 
 
 class Loader:
-    """Loads each drafter's pair once; a load that failed is tried again when it is next asked for."""
+    """Loads the pair of each drafter and head once; a load that failed is tried again when it is next asked for."""
 
     def __init__(self, backend: Backend) -> None:
         self.backend = backend
-        self._loads: dict[str, Loading] = {}
+        self._loads: dict[tuple[str, str], Loading] = {}
         self._guard = Lock()
         self._one_at_a_time = Lock()
 
-    def start(self, drafter: str) -> Loading:
-        """The load of this drafter, begun now if there is none."""
+    def start(self, drafter: str, head: str = "own") -> Loading:
+        """The load of this drafter with this head, begun now if there is none."""
         with self._guard:
-            loading = self._loads.get(drafter)
+            loading = self._loads.get((drafter, head))
             if loading is None or loading.error is not None:
-                loading = self._loads[drafter] = Loading()
-                Thread(target=self._load, args=(drafter, loading), daemon=True, name=f"load-{drafter}").start()
+                loading = self._loads[drafter, head] = Loading()
+                Thread(target=self._load, args=(drafter, head, loading), daemon=True, name=f"load-{drafter}").start()
             return loading
 
-    def _load(self, drafter: str, loading: Loading) -> None:
+    def _load(self, drafter: str, head: str, loading: Loading) -> None:
         try:
             with self._one_at_a_time:
-                loading.result = self.backend.prepare(drafter, loading.progress)
+                loading.result = self.backend.prepare(drafter, head, loading.progress)
         except BaseException as error:  # noqa: BLE001  handed to whoever waits for the load
             loading.error = error
         finally:

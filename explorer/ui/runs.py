@@ -33,6 +33,7 @@ class Run:
     prompt: str
     config: DecodeConfig
     drafter: str
+    head: str = "own"
     stop: Event = field(default_factory=Event)
     finished: Event = field(default_factory=Event)
 
@@ -90,7 +91,7 @@ def stream(run: Run, loader: Loader, registry: Registry, turns: Turns = TURNS) -
     The first yield comes before any work: gradio closes a generator properly only after it has yielded once.
     """
     yield None, running("Starting")
-    loading = loader.start(run.drafter)
+    loading = loader.start(run.drafter, run.head)
     while not run.stop.is_set() and not loading.done.wait(UPDATE_S):
         yield None, running(loading.text, loading.position, loading.total)
     if run.stop.is_set():

@@ -68,7 +68,7 @@ def test_a_run_gains_and_writes_a_folder_that_loads_and_drafts_exactly(toy, targ
     assert json.loads((toy / "made" / "meta.json").read_text()) == json.loads(json.dumps(meta))
     assert meta["command"].startswith("python -m explorer distill --num-frequent 0 ")
     assert "--prompts prompts.jsonl" in meta["command"]
-    assert list(metrics["tokens_per_round_by_rank"]) == ["2", "4", "8", "16"]
+    assert list(metrics["by_rank"]) == ["2", "4", "8", "16"]
     assert meta["data"]["num_tokens"] >= 1500
     assert {what.split(",")[0] for what, _, _ in seen} >= {"Sampling answers", "Training", "Scoring"}
     drafter = EagleDrafter.load(toy / "made", target)

@@ -17,6 +17,7 @@ from explorer.engine.config import DecodeConfig
 from explorer.engine.events import Finish, LawEntry, RoundEvent, TokenDetail
 from explorer.engine.trace import end_line, meta_line, round_line
 from explorer.errors import WeightsError
+from explorer.ui.backend import Prediction
 
 SKY_TEXT = (
     "The sky appears blue because of a phenomenon called Ray-leigh scattering. Sun-light looks white, but it is made of"
@@ -76,6 +77,7 @@ class FakeBackend:
         ("Cannot be loaded", "broken"),
     )
     full_head = (576, 49152)
+    ensembles: tuple[tuple[str, str], ...] = ()
 
     def __init__(self, round_s: float = 0.0, load_s: float = 0.0, fail: str = "") -> None:
         self.round_s, self.load_s, self.fail = round_s, load_s, fail
@@ -85,6 +87,12 @@ class FakeBackend:
     def ranks(self, drafter: str) -> tuple[int, ...]:
         return (36, 72, 144, 288) if drafter == "auto" else ()
 
+    def heads(self, drafter: str) -> tuple[str, ...]:
+        return ("own", "truncated", "dynamic", "full") if drafter == "auto" else ()
+
+    def predicted(self, drafter: str, rank: int, draft_length: int, temperature: float) -> Prediction | None:
+        return Prediction(1 + rank / 1000 - draft_length / 100, 144, 1.3) if drafter == "auto" else None
+
     def note(self, what: str, prompt: str) -> None:
         with self._guard:
             self.log.append((what, prompt, time.monotonic()))
@@ -92,7 +100,7 @@ class FakeBackend:
     def count(self, what: str, prompt: str | None = None) -> int:
         return sum(entry[0] == what and prompt in (None, entry[1]) for entry in list(self.log))
 
-    def prepare(self, drafter, progress):
+    def prepare(self, drafter, head, progress):
         self.note("prepare", drafter)
         for step in range(10):
             progress("Loading fake weights", step, 10)

@@ -13,7 +13,8 @@ from explorer.ui.backend import PairBackend
 from explorer.ui.theme import ASSETS
 
 BACKEND = FakeBackend()
-DEFAULTS = {name: controls.FIELDS[name].default for name in controls.LABELS if name != "drafter"} | {"drafter": "auto"}
+DEFAULTS = {name: controls.FIELDS[name].default for name in controls.LABELS if name in controls.FIELDS}
+DEFAULTS |= {"drafter": "auto", "head": "own"}
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +27,9 @@ def built():
 
 def test_names_are_the_ones_promised(built):
     names = {"Verification rule", "Drafter head rank r", "Static weight", "Temperature", "Drafts per round K", "Seed"}
-    assert names | {"Max new tokens", "Top-p", "Lenience", "Drafter"} == {box.label for box in built.values()}
+    assert names | {"Max new tokens", "Top-p", "Lenience", "Drafter", "LM head"} == {
+        box.label for box in built.values()
+    }
 
 
 @pytest.mark.parametrize("name", ["target_weight", "lenience", "draft_length", "temperature", "top_p"])
@@ -37,7 +40,7 @@ def test_sliders_have_the_range_and_default_of_the_settings(built, name):
 
 
 def test_rules_are_those_of_the_engine(built):
-    assert [value for _, value in built["rule"].choices] == list(RULES)
+    assert [value for _, value in built["rule"].choices] == [rule for rule in RULES if rule != "dynamic"]
 
 
 def test_defaults_give_the_default_settings():
@@ -79,25 +82,47 @@ def test_an_empty_prompt_is_refused(prompt):
         ("exact", "auto", {"target_weight", "lenience"}),
         ("static", "auto", {"lenience"}),
         ("lossy", "auto", {"target_weight"}),
-        ("exact", "ngram", {"target_weight", "lenience", "rank"}),
+        ("exact", "ngram", {"target_weight", "lenience", "rank", "head"}),
         ("ar", "auto", set(controls.DEPENDENT)),
     ],
 )
 def test_what_does_nothing_is_off_with_a_reason(rule, drafter, off):
-    updates = dict(
-        zip(("rule", *controls.DEPENDENT), controls.dependent_updates(rule, drafter, 72, BACKEND), strict=True)
-    )
+    updates = updates_of(rule, "own", 72, drafter)
     assert {name for name in controls.DEPENDENT if not updates[name]["interactive"]} == off
     assert all(updates[name]["info"] for name in off)
 
 
-def test_rank_tells_what_it_costs():
+def updates_of(rule, head, rank, drafter="auto"):
+    where = controls.Where(drafter, 2.0, 0.0)
+    found = controls.dependent_updates(rule, head, rank, where, BACKEND)
+    return dict(zip(("rule", *controls.DEPENDENT), found, strict=True))
+
+
+@pytest.mark.parametrize(("head", "is_on"), [("own", True), ("dynamic", True), ("truncated", False), ("full", False)])
+def test_only_heads_with_factors_have_a_rank(head, is_on):
+    updates = updates_of("exact", head, 72)
+    assert updates["rank"]["interactive"] == is_on
+    assert updates["head"]["value"] == head
+    settings = controls.read_settings(DEFAULTS | {"head": head, "rank": 72}, BACKEND)
+    assert (settings.head, settings.config.rank) == (head, 72 if is_on else 0)
+
+
+def test_a_head_that_the_new_drafter_lacks_is_replaced():
+    updates = updates_of("exact", "dynamic", 72, drafter="ngram")
+    assert (updates["head"]["value"], updates["head"]["interactive"]) == ("own", False)
+    assert controls.read_settings(DEFAULTS | {"drafter": "ngram", "head": "dynamic"}, BACKEND).head == "own"
+
+
+def test_rank_tells_what_it_costs_and_what_it_is_worth():
     assert controls.rank_help(144, BACKEND) == "7.2 M parameters, 25 % of the full head."
+    assert controls.rank_help(72, BACKEND, controls.Where("auto", 2.0, 0.0)) == (
+        "3.6 M parameters, 13 % of the full head. Predicted: 1.05 times the speed of no drafts. "
+        "Best predicted rank: 144 (1.30)."
+    )
 
 
 def test_a_rank_that_the_new_drafter_lacks_is_replaced():
-    updates = controls.dependent_updates("exact", "auto", 5000, BACKEND)
-    rank = updates[1 + controls.DEPENDENT.index("rank")]
+    rank = updates_of("exact", "own", 5000)["rank"]
     assert (rank["value"], rank["minimum"], rank["maximum"], rank["step"]) == (288, 36, 288, 36)
 
 
@@ -117,7 +142,7 @@ def test_the_command_line_that_repeats_a_run_holds_what_differs():
 
     from explorer.engine.config import DecodeConfig as Config
 
-    words = shlex.split(PairBackend()._command("it's", Config(rule="static", seed=3), "ngram"))
+    words = shlex.split(PairBackend()._command("it's", Config(rule="static", seed=3), "ngram", "own"))
     assert words[3:] == ["decode", "--prompt", "it's", "--drafter", "ngram", "--rule", "static", "--seed", "3"]
 
 

@@ -14,6 +14,7 @@ from explorer.ui.backend import Backend
 from explorer.ui.controls import (
     DEPENDENT,
     Controls,
+    Where,
     build_controls,
     check_prompt,
     dependent_updates,
@@ -95,7 +96,7 @@ def _wire_run(
         """Read the settings and register the run; what is wrong with them is said at once."""
         try:
             settings = read_settings(dict(zip(names, values, strict=True)), backend)
-            run = Run(check_prompt(prompt), settings.config, settings.drafter)
+            run = Run(check_prompt(prompt), settings.config, settings.drafter, settings.head)
         except ExplorerError as error:
             raise gr.Error(str(error), print_exception=False) from error
         registry.register(str(request.session_hash), run)
@@ -139,25 +140,18 @@ def _updates(session: str, loader: Loader, registry: Registry) -> Iterator[tuple
 
 def _wire_settings(prompt: gr.Textbox, controls: Controls, backend: Backend, ended: Any) -> None:
     """What depends on what among the controls, and the note that the shown run has other settings."""
-    rule, drafter, rank = controls["rule"], controls["drafter"], controls["rank"]
+    causes = [controls[name] for name in ("rule", "head", "rank", "drafter", "draft_length", "temperature")]
 
-    def depend(rule: str, drafter: str, rank: float) -> list[Any]:
-        """Switch controls off where they do nothing, with the reason."""
-        return dependent_updates(rule, drafter, rank, backend)
+    def depend(rule: str, head: str, rank: float, drafter: str, draft_length: float, temperature: float) -> list[Any]:
+        """Switch controls off where they do nothing, with the reason; say what the rank is worth."""
+        return dependent_updates(rule, head, rank, Where(drafter, draft_length, temperature), backend)
 
-    affected = [rule, *(controls[name] for name in DEPENDENT)]
-    gr.on(
-        [rule.change, drafter.change, rank.change],
-        depend,
-        [rule, drafter, rank],
-        affected,
-        queue=False,
-        trigger_mode="always_last",
-        **QUIET,
-    )
-    # What the drafter's head offers may be known only once it is loaded.
+    affected = [controls["rule"], *(controls[name] for name in DEPENDENT)]
+    changes = [component.change for component in causes]
+    gr.on(changes, depend, causes, affected, queue=False, trigger_mode="always_last", **QUIET)
+    # What the drafter's head offers, and what its ranks are worth, may be known only once it is loaded.
     for later in (ended.then, gr.context.Context.root_block.load):
-        later(depend, [rule, drafter, rank], affected, queue=False, **QUIET)
+        later(depend, causes, affected, queue=False, **QUIET)
     names = json.dumps(["prompt", *controls])
     note = f"(...values) => {{ window.SpecView.page.settings({names}, values); return []; }}"
     inputs = [prompt, *controls.values()]
