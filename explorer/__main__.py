@@ -8,11 +8,19 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from explorer.cli import bench, decode, distill, export, fit, pull
+from explorer.cli import bench, decode, distill, export, fit, pull, train
 from explorer.cli.terminal import harmless
 from explorer.errors import ExplorerError, SettingError
 
-COMMANDS = {"pull": pull, "decode": decode, "fit": fit, "distill": distill, "export": export, "bench": bench}
+COMMANDS = {
+    "pull": pull,
+    "decode": decode,
+    "fit": fit,
+    "distill": distill,
+    "train": train,
+    "bench": bench,
+    "export": export,
+}
 
 
 class _Parser(argparse.ArgumentParser):

@@ -6,7 +6,7 @@ import argparse
 import dataclasses
 import math
 import typing
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import field
 from typing import Any
 
@@ -63,14 +63,21 @@ def _check_number(spec: dataclasses.Field[Any], value: Any, number: type) -> Non
         raise SettingError(f"{spec.name} is {value}; it must be in [{low}, {high}] ({text}).")
 
 
-def add_flags(parser: argparse.ArgumentParser, config_class: type) -> None:
-    """Add one `--flag` per field of a settings dataclass; tuples take the flag several times."""
+def add_flags(parser: argparse.ArgumentParser, config_class: type, names: Mapping[str, str] | None = None) -> None:
+    """Add one `--flag` per field of a settings dataclass; tuples take the flag several times.
+
+    Args:
+        parser: Gets the flags.
+        config_class: The dataclass.
+        names: Flags of fields that cannot be named like them.
+    """
     hints = typing.get_type_hints(config_class)
     for spec in dataclasses.fields(config_class):
-        flag = "--" + spec.name.replace("_", "-")
+        flag = (names or {}).get(spec.name, "--" + spec.name.replace("_", "-"))
         options: dict[str, Any] = {
             "help": f"{spec.metadata['help']} (default: {spec.default})",
             "default": spec.default,
+            "dest": spec.name,
         }
         if item := _item_type(hints[spec.name]):
             metavar = "TEXT" if item is str else "N"

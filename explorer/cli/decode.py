@@ -46,6 +46,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"tokens kept (truncated, default: {DEFAULT_SIZES['truncated']}) or candidates (dynamic, default: "
         f"{DEFAULT_SIZES['dynamic']})",
     )
+    parser.add_argument(
+        "--ensemble", default="auto", metavar="DIR", help="head of the dynamic rule: auto (bundled) or a trained folder"
+    )
     parser.add_argument("--trace", metavar="FILE", help="save the run as a trace that the page can open (.ndjson)")
     parser.add_argument("--json", action="store_true", help="end with one line of JSON on stdout")
 
@@ -60,12 +63,15 @@ def run(flags: argparse.Namespace) -> int:
     with _trace_file(flags.trace) as trace:
         from transformers.utils import logging
 
+        from explorer.engine.ensembles import with_ensemble
         from explorer.engine.loading import load_pair
         from explorer.engine.run import run_trace
 
         logging.disable_progress_bar()
         with ProgressLine(sys.stderr) as progress:
             pair = load_pair(flags.target, flags.drafter, flags.precision, progress, head)
+        if config.rule == "dynamic":
+            pair = with_ensemble(pair, flags.ensemble)
         lines = run_trace(pair, prompt, config, command=_command(flags, config, prompt))
         records = _recorded(lines, trace)
         meta, end = _printed(records, frozenset(pair.target.tokenizer.all_special_tokens), flags.json)
@@ -102,6 +108,8 @@ def _command(flags: argparse.Namespace, config: Any, prompt: str) -> str:
             flag = "--" + name.replace("_", "-")
             words += [f"{flag}={item}" for item in (value if isinstance(value, tuple) else (value,))]
     defaults = {"precision": "auto", "target": "default", "drafter": "auto", "head": "own", "head_size": 0}
+    if config.rule == "dynamic":
+        defaults["ensemble"] = "auto"
     given = {name: getattr(flags, name) for name, usual in defaults.items() if getattr(flags, name) != usual}
     words += [f"--{name.replace('_', '-')}={value}" for name, value in given.items()]
     return shlex.join(words)

@@ -16,7 +16,7 @@ from explorer.engine.drafters import Draft, DraftSession, Sequences
 from explorer.engine.dynamic import check_ensemble, learned_weight
 from explorer.engine.events import Finish, RoundEvent
 from explorer.engine.judge import Judgement, judge, rule_weight
-from explorer.engine.models import LanguageModel, ModelPair, check_prompt
+from explorer.engine.models import LanguageModel, ModelPair, Pass, check_prompt
 from explorer.engine.sampling import Sampler
 from explorer.engine.text import TextReader, TextState
 from explorer.errors import ModelPairError
@@ -56,7 +56,7 @@ def decode(
         generator = torch.Generator(device=pair.target.device).manual_seed(config.seed)
     if config.rule == "dynamic":
         check_ensemble(pair)
-    batch = _Batch(pair, prompts, config, generator, details)
+    batch = Batch(pair, prompts, config, generator, details)
     with torch.inference_mode():
         batch.prefill()
     while batch.rows:
@@ -86,8 +86,12 @@ class _Row:
     text: str = ""
 
 
-class _Batch:
-    """All tensors of one decode. Row i of every tensor belongs to `rows[i]`; finished rows are taken out."""
+class Batch:
+    """All tensors of one decode. Row i of every tensor belongs to `rows[i]`; finished rows are taken out.
+
+    Attributes:
+        has_bonus: Whether a fully accepted draft is followed by a token of the target's; a pass is one column longer.
+    """
 
     def __init__(
         self,
@@ -96,7 +100,9 @@ class _Batch:
         config: DecodeConfig,
         generator: Generator,
         details: bool,
+        has_bonus: bool = True,
     ) -> None:
+        self.has_bonus = has_bonus
         self.pair, self.config, self.generator, self.details = pair, config, generator, details
         self.target: LanguageModel = pair.target
         self.sampler = Sampler.of(config)
@@ -172,23 +178,28 @@ class _Batch:
         K = draft.ids.shape[1]
         starts = self.sequences.lengths - 1
         last = self.sequences.ids.gather(1, starts.unsqueeze(1))
-        is_dynamic = self.config.rule == "dynamic" and K > 0
+        ids = torch.cat([last, draft.ids], dim=1)
+        width = K + 1 if self.has_bonus else max(K, 1)
         result = self.target.forward(
-            torch.cat([last, draft.ids], dim=1),
+            ids[:, :width],
             self.cache,
             starts,
-            keep=K + 1,
+            keep=width,
             features=self.features,
-            last_hidden=is_dynamic,
+            last_hidden=self.config.rule == "dynamic" and K > 0,
         )
         self._keep_features(result.features, starts)
-        weight, probs = rule_weight(self.config, draft), None
-        if is_dynamic:
-            weight, probs = learned_weight(self.pair.ensemble, result, draft, self.sampler)
-        judged = judge(result.logits, draft, weight, self.config, self.generator, with_probs=self.details, probs=probs)
+        judged = self._judge(result, draft)
         accepted, next_ids = judged.num_accepted.tolist(), judged.next_ids.tolist()
         verified = time.perf_counter()
         return self._emit(draft, judged, accepted, next_ids, (drafted - began, verified - drafted, verified))
+
+    def _judge(self, result: Pass, draft: Draft) -> Judgement:
+        """What becomes of the drafts."""
+        weight, probs = rule_weight(self.config, draft), None
+        if self.config.rule == "dynamic" and draft.ids.shape[1]:
+            weight, probs = learned_weight(self.pair.ensemble, result, draft, self.sampler)
+        return judge(result.logits, draft, weight, self.config, self.generator, with_probs=self.details, probs=probs)
 
     def _draft(self) -> Draft:
         """At most K drafts per row, and never more than the row may still emit beside the target's token."""
@@ -220,9 +231,11 @@ class _Batch:
         events, grown = [], []
         for i, row in enumerate(self.rows):
             ids = all_ids[i][: lengths[i]]
-            emitted, finish = self._cut(row, [*ids[: accepted[i]], next_ids[i]])
-            whole = len(emitted) == accepted[i] + 1
-            num_accepted = accepted[i] if whole else len(emitted)
+            following = [next_ids[i]] if self.has_bonus or accepted[i] < max(draft.ids.shape[1], 1) else []
+            written = ids[: accepted[i]] + following
+            emitted, finish = self._cut(row, written)
+            whole = len(emitted) == len(written)
+            num_accepted = min(accepted[i], len(emitted))
             rejected = whole and accepted[i] < lengths[i]
             event = RoundEvent(
                 row=row.index,
@@ -230,7 +243,7 @@ class _Batch:
                 draft_ids=tuple(ids),
                 num_accepted=num_accepted,
                 num_tested=num_accepted + rejected,
-                next_id=next_ids[i] if whole else None,
+                next_id=following[0] if whole and following else None,
                 draft_s=draft_s,
                 verify_s=verify_s,
                 finish=finish,

@@ -57,7 +57,8 @@ def judge(
     """Judge one round.
 
     Args:
-        logits: (B, K + 1, V) of the target; row j judges draft j, row `draft.lengths` gives the bonus token.
+        logits: (B, K + 1, V) of the target; row j judges draft j, row `draft.lengths` gives the bonus token. (B, K, V)
+            where a full draft gets none.
         draft: What was proposed.
         weight: (B, K) in [0, 1] for the exact and ensemble rules, None for the lossy rule.
         config: Rule, lenience, temperature, top-k and top-p.
@@ -85,7 +86,7 @@ def judge(
 def _next_probs(probs: Tensor, draft: Draft, num_accepted: Tensor) -> Tensor:
     """(B, V): the residual where a draft was rejected, else the target's own law (bonus)."""
     rows = torch.arange(len(probs), device=probs.device)
-    next_probs = probs[rows, num_accepted]
+    next_probs = probs[rows, num_accepted.clamp(max=probs.shape[1] - 1)]  # past the last there is no bonus to draw
     rejected = (num_accepted < draft.lengths).nonzero().squeeze(1)
     if len(rejected):
         at = num_accepted[rejected]

@@ -303,22 +303,27 @@ def check_vocab(target: LanguageModel, drafter: LanguageModel) -> None:
     )
 
 
-def encode_chat(target: LanguageModel, prompt: str) -> list[int]:
-    """Ids of a user's message, in the model's chat template where it has one.
+def encode_chat(target: LanguageModel, prompt: str | list[dict[str, str]]) -> list[int]:
+    """Ids of a user's message, or of a conversation that ends with one, in the model's chat template if it has one.
+
+    Args:
+        target: Whose template and tokens are used.
+        prompt: The message, or turns of `{"role", "content"}`.
 
     Raises:
         SettingError: The prompt is empty, or fills the context.
     """
-    if not prompt.strip():
+    turns = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
+    text = "\n".join(turn["content"] for turn in turns)
+    if not text.strip():
         raise SettingError("The prompt is empty. Type a question or a text to continue.")
-    if any("\ud800" <= character <= "\udfff" for character in prompt):
+    if any("\ud800" <= character <= "\udfff" for character in text):
         raise SettingError("The prompt holds bytes that are no text. Give it in UTF-8.")
     tokenizer = target.tokenizer
     if tokenizer.chat_template:
-        message = [{"role": "user", "content": prompt}]
-        ids = tokenizer.apply_chat_template(message, add_generation_prompt=True, return_dict=False)
+        ids = tokenizer.apply_chat_template(turns, add_generation_prompt=True, return_dict=False)
     else:
-        ids = tokenizer(prompt)["input_ids"]
+        ids = tokenizer(text)["input_ids"]
     check_prompt(target, ids)
     return [int(i) for i in ids]
 

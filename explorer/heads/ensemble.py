@@ -33,11 +33,18 @@ class EnsembleHead(nn.Module):
         """A head that says `start` everywhere, with inputs as they are."""
         super().__init__()
         self.inputs, self.draft_size, self.target_size = inputs, draft_size, target_size
-        size = (draft_size + target_size) * (inputs != "figures") + NUM_FIGURES * (inputs != "states")
-        self.weight = nn.Parameter(torch.zeros(size))
+        num_states = 0 if inputs == "figures" else draft_size + target_size
+        num_figures = 0 if inputs == "states" else NUM_FIGURES
+        self.state_weight = nn.Parameter(torch.zeros(num_states))
+        self.figure_weight = nn.Parameter(torch.zeros(num_figures))
         self.bias = nn.Parameter(torch.tensor(math.log(start / (1 - start))))
-        self.register_buffer("mean", torch.zeros(size))
-        self.register_buffer("scale", torch.ones(size))
+        self.register_buffer("mean", torch.zeros(num_states + num_figures))
+        self.register_buffer("scale", torch.ones(num_states + num_figures))
+
+    @property
+    def weight(self) -> Tensor:
+        """(N,) weights of all inputs: of the states, then of the figures."""
+        return torch.cat([self.state_weight, self.figure_weight])
 
     @property
     def needs_laws(self) -> bool:
@@ -55,10 +62,10 @@ class EnsembleHead(nn.Module):
         states = [] if self.inputs == "figures" else [draft_hidden.float(), target_hidden.float()]
         return torch.cat(states + ([figures.float()] if self.needs_laws and figures is not None else []), dim=-1)
 
-    def standardise(self, inputs: Tensor) -> None:
-        """Take mean and spread from inputs (M, N), so that every one of them starts with the same say."""
-        self.mean.copy_(inputs.mean(0))
-        self.scale.copy_(1 / inputs.std(0).clamp(min=1e-4))
+    def standardise(self, mean: Tensor, deviation: Tensor) -> None:
+        """Take means and standard deviations (N,) of inputs, so that every one of them starts with the same say."""
+        self.mean.copy_(mean)
+        self.scale.copy_(1 / deviation.clamp(min=1e-4))
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Weights (...,) in (0, 1) of gathered inputs (..., N)."""

@@ -19,8 +19,6 @@ from torch import Tensor
 from explorer.heads.ensemble import EnsembleHead
 
 _SMALLEST = 1e-8
-# Rewards this much alike say nothing about which answer was better.
-_EQUAL = 1e-6
 
 
 @dataclass(slots=True)
@@ -72,15 +70,14 @@ def returns_to_go(tokens: Tokens, weight: Tensor, rewards: Tensor, price: float)
     return rewards[tokens.answer] - price * (total[tokens.answer] - (so_far - before[tokens.answer]))
 
 
-def advantages(tokens: Tokens, returns: Tensor, rewards: Tensor, groups: Tensor) -> Tensor:
-    """(M,) each return less the mean of the other answers to the same prompt that got as far, over the rewards' spread.
+def advantages(tokens: Tokens, returns: Tensor, groups: Tensor) -> Tensor:
+    """(M,) each return less the mean of the other answers to the same prompt that got as far.
 
     A token with no such other answer gets 0. Leaving the own answer out keeps the gradient unbiased.
 
     Args:
         tokens: Judged tokens.
         returns: (M,).
-        rewards: (A,).
         groups: (A,) int64, the prompt each answer is of.
     """
     width = int(tokens.place.max()) + 1 if len(tokens.place) else 1
@@ -89,13 +86,7 @@ def advantages(tokens: Tokens, returns: Tensor, rewards: Tensor, groups: Tensor)
     sums = torch.zeros(size, dtype=returns.dtype).index_add_(0, cell, returns)[cell]
     counts = torch.zeros(size, dtype=returns.dtype).index_add_(0, cell, torch.ones_like(returns))[cell]
     others = (sums - returns) / (counts - 1).clamp(min=1)
-    return torch.where(counts > 1, returns - others, 0.0) / spread(rewards)
-
-
-def spread(rewards: Tensor) -> float:
-    """Standard deviation of the rewards; 1 where they are all alike."""
-    deviation = float(rewards.std(correction=0)) if len(rewards) > 1 else 0.0
-    return deviation if deviation > _EQUAL else 1.0
+    return torch.where(counts > 1, returns - others, 0.0)
 
 
 def loss(
@@ -109,7 +100,7 @@ def loss(
     Args:
         head: Being trained.
         tokens: Judged tokens.
-        advantage: (M,).
+        advantage: (M,), over the rewards' spread.
         num_answers: Answers they come from.
         price: lambda over the rewards' spread.
         clip: How far a ratio of new to old probability may leave 1.

@@ -25,7 +25,8 @@ def head_for(pair, inputs="states", seed=0, bias=0.3):
     head = EnsembleHead(pair.drafter.hidden_size, pair.target.hidden_size, inputs)
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
-        head.weight.copy_(torch.randn(len(head.weight), generator=generator) * 0.3)
+        for part in (head.state_weight, head.figure_weight):
+            part.copy_(torch.randn(len(part), generator=generator) * 0.3)
         head.mean.copy_(torch.randn(len(head.weight), generator=generator) * 0.1)
         head.bias.fill_(bias)
     return head
@@ -108,7 +109,7 @@ def test_a_head_starts_where_it_is_told_and_standardises():
     head = EnsembleHead(2, 3, "both", start=0.95)
     inputs = torch.randn(50, 10) * 7 + 3
     assert head(inputs).tolist() == pytest.approx([0.95] * 50)
-    head.standardise(inputs)
+    head.standardise(inputs.mean(0), inputs.std(0))
     standard = (inputs - head.mean) * head.scale
     torch.testing.assert_close(standard.mean(0), torch.zeros(10), atol=1e-5, rtol=0)
     torch.testing.assert_close(standard.std(0), torch.ones(10))

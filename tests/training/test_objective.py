@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from explorer.heads.ensemble import EnsembleHead
-from explorer.training.objective import Tokens, advantages, loss, returns_to_go, spread, verifier_prob
+from explorer.training.objective import Tokens, advantages, loss, returns_to_go, verifier_prob
 
 VOCAB, LENGTH, SIZE = 3, 3, 4
 
@@ -24,7 +24,7 @@ class Toy:
         self.reward = dict(zip(texts, torch.rand(len(texts), generator=generator).tolist(), strict=True))
         self.head = EnsembleHead(2, 2, "states")
         with torch.no_grad():
-            self.head.weight.copy_(torch.randn(SIZE, generator=generator) * 0.5)
+            self.head.state_weight.copy_(torch.randn(SIZE, generator=generator) * 0.5)
 
     def tokens(self, texts):
         rows = [
@@ -58,7 +58,7 @@ class Toy:
 
 
 def gradients(toy):
-    return torch.cat([toy.head.weight.grad, toy.head.bias.grad.view(1)])
+    return torch.cat([toy.head.state_weight.grad, toy.head.bias.grad.view(1)])
 
 
 @pytest.mark.parametrize("price", [0.0, 0.4])
@@ -80,11 +80,10 @@ def test_the_gradient_is_that_of_the_exact_objective(price, seed):
         tokens, pair = toy.tokens([texts[first], texts[second]]), rewards[[first, second]]
         with torch.no_grad():
             returns = returns_to_go(tokens, toy.head(tokens.inputs), pair, price)
-        scale = spread(pair)
-        advantage = advantages(tokens, returns, pair, torch.zeros(2, dtype=torch.int64))
+        advantage = advantages(tokens, returns, torch.zeros(2, dtype=torch.int64))
         toy.head.zero_grad()
-        loss(toy.head, tokens, advantage, 2, price / scale, 0.2)[0].backward()
-        found += share * scale * gradients(toy)
+        loss(toy.head, tokens, advantage, 2, price, 0.2)[0].backward()
+        found += share * gradients(toy)
     torch.testing.assert_close(found, exact, rtol=1e-3, atol=1e-5)
 
 
@@ -103,7 +102,7 @@ def test_advantages_leave_the_own_answer_out_and_know_who_got_as_far():
     tokens.answer = torch.tensor([0, 0, 0, 1, 2, 2, 2])
     rewards = torch.tensor([1.0, 0.0, 0.5])
     returns = rewards[tokens.answer]
-    found = advantages(tokens, returns, rewards, torch.tensor([0, 0, 1])) * spread(rewards)
+    found = advantages(tokens, returns, torch.tensor([0, 0, 1]))
     # Only the first token has a partner: the second answer ended there, and the third is to another prompt.
     assert found.tolist() == pytest.approx([1.0, 0, 0, -1.0, 0, 0, 0])
 
@@ -112,7 +111,7 @@ def test_advantages_leave_the_own_answer_out_and_know_who_got_as_far():
 def test_equal_rewards_and_lone_answers_give_no_advantage(rewards, groups):
     rewards, groups = torch.tensor(rewards), torch.tensor(groups)
     tokens = Toy().tokens([(0, 1, 2), (2, 2, 0)][: len(rewards)])
-    found = advantages(tokens, rewards[tokens.answer], rewards, groups)
+    found = advantages(tokens, rewards[tokens.answer], groups)
     assert found.tolist() == [0.0] * len(found)
     value, _ = loss(Toy().head, tokens, found, len(rewards), 0.0, 0.2)
     assert value.item() == 0.0
@@ -122,7 +121,7 @@ def test_no_tokens_at_all_cost_nothing():
     toy = Toy()
     tokens = toy.tokens([(0, 1, 2)]).of(torch.zeros(3, dtype=torch.bool))
     rewards = torch.tensor([1.0])
-    found = advantages(tokens, returns_to_go(tokens, torch.zeros(0), rewards, 0.1), rewards, torch.tensor([0]))
+    found = advantages(tokens, returns_to_go(tokens, torch.zeros(0), rewards, 0.1), torch.tensor([0]))
     value, clipped = loss(toy.head, tokens, found, 1, 0.1, 0.2)
     assert (value.item(), clipped.item(), len(found)) == (0.0, 0.0, 0)
 
