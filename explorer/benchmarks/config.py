@@ -44,3 +44,35 @@ class HeadsConfig:
             tokens=min(self.tokens, 24),
             repetitions=min(self.repetitions, 2),
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DraftersConfig:
+    """Settings of `bench drafters`."""
+
+    target: str = setting(DEFAULT_TARGET, "model to draft for: default, a Hub id, a folder or a GGUF file")
+    drafters: tuple[str, ...] = setting((), "drafter to measure; may be repeated; auto, hybrid and ngram if left out")
+    draft_length: tuple[int, ...] = setting((), "tokens drafted per round (K); may be repeated", low=1, high=16)
+    temperature: tuple[float, ...] = setting((), "0 is greedy; may be repeated; 0 and 1 if left out", low=0.0, high=2.0)
+    lookup_length: int = setting(8, "tokens the hybrid drafter looks up per round at most", low=1, high=64)
+    min_draft_prob: float = setting(0.0, "drafting stops where no token is so likely to the drafter", low=0.0, high=1.0)
+    tokens: int = setting(160, "tokens emitted at most per answer", low=2, high=4096)
+    prompts: str = setting("", "JSONL with prompt, question or turns; the built-in held-out prompts if empty")
+    max_characters: int = setting(420, "longer prompts are left out", low=1, high=10_000_000)
+    num_prompts: int = setting(40, "use so many prompts at most, of every kind alike", low=1, high=100_000)
+    seed: int = setting(0, "of sampled text", low=0, high=2**53)
+    precision: str = setting("auto", "of the weights", choices=PRECISIONS)
+    quick: bool = setting(False, "two prompts of 24 tokens")
+
+    def __post_init__(self) -> None:
+        check_ranges(self)
+
+    def shortened(self) -> DraftersConfig:
+        """These settings with the defaults of repeated flags filled in, and `quick` applied."""
+        filled = replace(
+            self,
+            drafters=self.drafters or ("auto", "hybrid", "ngram"),
+            draft_length=self.draft_length or (2, 4),
+            temperature=self.temperature or (0.0, 1.0),
+        )
+        return replace(filled, num_prompts=2, tokens=min(self.tokens, 24)) if self.quick else filled

@@ -23,6 +23,15 @@ def read_prompts(path: Path) -> list[str]:
     Raises:
         SettingError: The file cannot be read, or a line has none of them.
     """
+    return [message for message, _ in read_with_kinds(path)]
+
+
+def read_with_kinds(path: Path) -> list[tuple[str, str]]:
+    """User messages of a JSONL file, each with its line's `category`, "" where it has none.
+
+    Raises:
+        SettingError: The file cannot be read, or a line has no message.
+    """
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
         records = [(number, json.loads(line)) for number, line in enumerate(lines, start=1) if line.strip()]
@@ -30,7 +39,7 @@ def read_prompts(path: Path) -> list[str]:
         raise SettingError(f"{path} cannot be used as prompts ({error}). Give a JSONL file with --prompts.") from error
     if not records:
         raise SettingError(f"{path} has no prompts. Give a JSONL file with at least one line.")
-    return [_message(record, path, number) for number, record in records]
+    return [(_message(record, path, number), str(record.get("category", ""))) for number, record in records]
 
 
 def _message(record: Any, path: Path, number: int) -> str:

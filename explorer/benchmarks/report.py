@@ -82,3 +82,37 @@ def _cells(row: Mapping[str, Any]) -> list[str]:
         number("ratio_to_ar"),
         number("ceiling", 3),
     ]
+
+
+_DRAFTER_COLUMNS = ("drafter", "K", "T", "tau [95 %]", "tokens/s", "vs AR [95 %]", "ms a round")
+
+
+def drafters_text(report: Mapping[str, Any]) -> str:
+    """The table of `bench drafters`, and tokens per round by kind of prompt."""
+    cells = [list(_DRAFTER_COLUMNS)]
+    for row in report["rows"]:
+        cells.append(
+            [
+                row["drafter"],
+                str(row["draft_length"] or "-"),
+                f"{row['temperature']:g}",
+                f"{row['tau']:.2f} [{row['tau_low']:.2f}, {row['tau_high']:.2f}]",
+                f"{row['tokens_per_s']:.1f}",
+                f"{row['ratio_to_ar']:.2f} [{row['ratio_low']:.2f}, {row['ratio_high']:.2f}]",
+                f"{row['round_ms']:.1f}",
+            ]
+        )
+    widths = [max(len(line[i]) for line in cells) for i in range(len(_DRAFTER_COLUMNS))]
+    lines = [
+        f"{report['target']}: {report['num_prompts']} prompts, {report['tokens']} tokens at most",
+        f"{report['cpu']}, {report['threads']} threads, {report['precision']} on {report['device']}",
+        "",
+        *("  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)) for line in cells),
+    ]
+    drafted = [row for row in report["rows"] if row["draft_length"] and len(row["tau_by_kind"]) > 1]
+    if drafted:
+        lines += ["", "Tokens per round by kind of prompt:"]
+        for row in drafted:
+            kinds = ", ".join(f"{kind or 'none'} {tau:.2f}" for kind, tau in row["tau_by_kind"].items())
+            lines.append(f"{row['drafter']} K={row['draft_length']} T={row['temperature']:g}: {kinds}")
+    return "\n".join(lines) + "\n"

@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Callable
+from typing import Any
 
 from explorer.cli.terminal import ProgressLine, harmless
 from explorer.settings import add_flags, from_flags
@@ -12,16 +14,22 @@ from explorer.settings import add_flags, from_flags
 HELP = "measure heads, ranks and speeds inside the decode loop"
 HEADS_HELP = "compare a drafter's heads: time, tokens per round, predicted and measured speed"
 
+DRAFTERS_HELP = "compare drafters: tokens per round by kind of prompt, and speed against no drafts"
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the measurements and their flags."""
-    from explorer.benchmarks.config import HeadsConfig
+    from explorer.benchmarks.config import DraftersConfig, HeadsConfig
 
     kinds = parser.add_subparsers(dest="bench", required=True, metavar="WHAT")
     heads = kinds.add_parser("heads", help=HEADS_HELP, description=HEADS_HELP, allow_abbrev=False)
     add_flags(heads, HeadsConfig)
     heads.add_argument("--json", action="store_true", help="end with one line of JSON on stdout")
     heads.set_defaults(measure=_heads)
+    drafters = kinds.add_parser("drafters", help=DRAFTERS_HELP, description=DRAFTERS_HELP, allow_abbrev=False)
+    add_flags(drafters, DraftersConfig)
+    drafters.add_argument("--json", action="store_true", help="end with one line of JSON on stdout")
+    drafters.set_defaults(measure=_drafters)
 
 
 def run(flags: argparse.Namespace) -> int:
@@ -31,18 +39,30 @@ def run(flags: argparse.Namespace) -> int:
 
 def _heads(flags: argparse.Namespace) -> int:
     """Print a table, or one JSON object with `rows`."""
-    from explorer.benchmarks.config import HeadsConfig
-
-    config = from_flags(HeadsConfig, flags)
-    from transformers.utils import logging
-
     from explorer.benchmarks import heads
+    from explorer.benchmarks.config import HeadsConfig
     from explorer.benchmarks.report import heads_text
+
+    return _report(heads.run, from_flags(HeadsConfig, flags), heads_text, flags.json)
+
+
+def _drafters(flags: argparse.Namespace) -> int:
+    """Print a table, or one JSON object with `rows`."""
+    from explorer.benchmarks import drafters
+    from explorer.benchmarks.config import DraftersConfig
+    from explorer.benchmarks.report import drafters_text
+
+    return _report(drafters.run, from_flags(DraftersConfig, flags), drafters_text, flags.json)
+
+
+def _report(measure: Callable[..., Any], config: Any, as_text: Callable[[Any], str], is_json: bool) -> int:
+    """Measure with a progress line and print the result."""
+    from transformers.utils import logging
 
     logging.disable_progress_bar()
     with ProgressLine(sys.stderr) as progress:
-        report = heads.run(config, progress)
-    text = json.dumps(report, allow_nan=False) + "\n" if flags.json else harmless(heads_text(report))
+        report = measure(config, progress)
+    text = json.dumps(report, allow_nan=False) + "\n" if is_json else harmless(as_text(report))
     sys.stdout.write(text)
     sys.stdout.flush()
     return 0
