@@ -9,7 +9,7 @@ from toys import answers
 
 from explorer.engine import judge as judge_module
 from explorer.engine import sampling
-from explorer.engine.models import ModelPair
+from explorer.engine.pair import ModelPair
 
 
 class Branches:

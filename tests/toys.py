@@ -31,7 +31,8 @@ from explorer.engine.config import DecodeConfig
 from explorer.engine.decode import decode
 from explorer.engine.drafters import Draft, ModelDrafter, NgramDrafter, Sequences
 from explorer.engine.events import RoundEvent
-from explorer.engine.models import LanguageModel, ModelPair
+from explorer.engine.models import LanguageModel
+from explorer.engine.pair import ModelPair
 from explorer.engine.sampling import Sampler
 
 VOCAB = 64

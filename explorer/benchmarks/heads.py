@@ -23,7 +23,8 @@ from explorer.benchmarks.variants import Variant, make_variants
 from explorer.engine.config import DecodeConfig
 from explorer.engine.eagle import EagleDrafter
 from explorer.engine.loading import load_drafter, load_model
-from explorer.engine.models import LanguageModel, ModelPair, Progress, encode_chat
+from explorer.engine.models import LanguageModel, Progress
+from explorer.engine.pair import ModelPair, encode_chat
 from explorer.errors import SettingError
 
 WARM_UP_TOKENS = 8

@@ -13,7 +13,8 @@ from torch import Tensor, nn
 
 from explorer.engine.config import DecodeConfig
 from explorer.engine.decode import decode
-from explorer.engine.models import ModelPair, Pass
+from explorer.engine.models import Pass
+from explorer.engine.pair import ModelPair
 from explorer.engine.sampling import Sampler
 from explorer.heads.choice import mass_outside
 

@@ -16,7 +16,8 @@ from explorer.engine.drafters import Draft, DraftSession, Sequences
 from explorer.engine.dynamic import check_ensemble, learned_weight
 from explorer.engine.events import Finish, RoundEvent
 from explorer.engine.judge import Judgement, judge, rule_weight
-from explorer.engine.models import LanguageModel, ModelPair, Pass, check_prompt
+from explorer.engine.models import LanguageModel, Pass
+from explorer.engine.pair import ModelPair, check_prompt
 from explorer.engine.sampling import Sampler
 from explorer.engine.text import TextReader, TextState
 from explorer.errors import ModelPairError

@@ -5,7 +5,8 @@ from __future__ import annotations
 from torch import Tensor
 
 from explorer.engine.drafters import Draft
-from explorer.engine.models import ModelPair, Pass
+from explorer.engine.models import Pass
+from explorer.engine.pair import ModelPair
 from explorer.engine.sampling import Sampler
 from explorer.errors import ModelPairError
 from explorer.heads.ensemble import EnsembleHead, law_figures

@@ -11,7 +11,8 @@ import torch
 
 from explorer.engine.eagle import facts_of
 from explorer.engine.loading import CHECKPOINTS
-from explorer.engine.models import LanguageModel, ModelPair
+from explorer.engine.models import LanguageModel
+from explorer.engine.pair import ModelPair
 from explorer.errors import ModelPairError, WeightsError
 from explorer.heads import checkpoint
 from explorer.heads.ensemble import EnsembleHead

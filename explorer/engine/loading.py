@@ -14,7 +14,8 @@ from explorer.engine.config import PRECISIONS
 from explorer.engine.drafters import Drafter, ModelDrafter, NgramDrafter
 from explorer.engine.eagle import EagleDrafter
 from explorer.engine.hybrid import HybridDrafter
-from explorer.engine.models import LanguageModel, ModelPair, Progress, check_rows, check_vocab
+from explorer.engine.models import LanguageModel, Progress, check_rows
+from explorer.engine.pair import ModelPair, check_vocab
 from explorer.errors import ExplorerError, ModelPairError, SettingError, WeightsError
 from explorer.heads import packed
 from explorer.heads.choice import OWN_HEAD, HeadChoice

@@ -14,7 +14,8 @@ from explorer.engine.drafters import Draft
 from explorer.engine.dynamic import check_ensemble
 from explorer.engine.events import RoundEvent
 from explorer.engine.judge import Judgement
-from explorer.engine.models import ModelPair, Pass, check_prompt
+from explorer.engine.models import Pass
+from explorer.engine.pair import ModelPair, check_prompt
 from explorer.errors import SettingError
 from explorer.heads.ensemble import law_figures
 

@@ -13,7 +13,7 @@ from explorer.engine.config import DecodeConfig
 from explorer.engine.decode import decode
 from explorer.engine.events import RoundEvent
 from explorer.engine.metrics import Counts
-from explorer.engine.models import ModelPair, encode_chat
+from explorer.engine.pair import ModelPair, encode_chat
 from explorer.engine.text import TextReader
 from explorer.engine.trace import end_line, meta_line, round_line
 

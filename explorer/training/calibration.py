@@ -16,7 +16,8 @@ from torch import Generator, Tensor
 from explorer.engine.config import DecodeConfig
 from explorer.engine.decode import decode
 from explorer.engine.drafters import Draft, Sequences
-from explorer.engine.models import LanguageModel, ModelPair, encode_chat
+from explorer.engine.models import LanguageModel
+from explorer.engine.pair import ModelPair, encode_chat
 from explorer.engine.sampling import Sampler
 from explorer.errors import SettingError
 

@@ -22,7 +22,7 @@ from safetensors.torch import load_file, save_file
 from torch import Generator, Tensor
 
 from explorer.engine.config import DecodeConfig
-from explorer.engine.models import ModelPair, encode_chat
+from explorer.engine.pair import ModelPair, encode_chat
 from explorer.engine.rollout import Rollout, sample_rollouts
 from explorer.errors import ExplorerError, SettingError, WeightsError
 from explorer.heads.ensemble import INPUTS, EnsembleHead

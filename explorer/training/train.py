@@ -16,7 +16,8 @@ import torch
 from explorer.engine.config import PRECISIONS
 from explorer.engine.ensembles import save_ensemble
 from explorer.engine.loading import DEFAULT_TARGET, load_pair
-from explorer.engine.models import ModelPair, Progress
+from explorer.engine.models import Progress
+from explorer.engine.pair import ModelPair
 from explorer.errors import SettingError, WeightsError
 from explorer.settings import check_ranges, setting
 from explorer.tasks import TASKS, load_task

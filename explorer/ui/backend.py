@@ -118,7 +118,7 @@ class PairBackend:
     def prepare(self, drafter: str, head: str, progress: Progress) -> Any:
         """The target, loaded once, with this drafter."""
         from explorer.engine.loading import load_drafter, load_model
-        from explorer.engine.models import ModelPair
+        from explorer.engine.pair import ModelPair
         from explorer.heads.choice import HeadChoice
 
         if self._model is None:

@@ -11,7 +11,7 @@ from toys import VOCAB, answers, language_model, prompts_of, random_network, run
 from explorer.benchmarks.timing import TimedHead, judged_mass_outside, timed_decode
 from explorer.engine.config import DecodeConfig
 from explorer.engine.decode import decode
-from explorer.engine.models import ModelPair
+from explorer.engine.pair import ModelPair
 
 SLEEP_S = 0.003
 

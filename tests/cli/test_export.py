@@ -14,7 +14,7 @@ from explorer.engine import export, loading
 from explorer.engine.config import DecodeConfig
 from explorer.engine.drafters import Sequences
 from explorer.engine.eagle import EagleDrafter, facts_of
-from explorer.engine.models import ModelPair
+from explorer.engine.pair import ModelPair
 from explorer.engine.published import read
 from explorer.engine.sampling import Sampler
 from explorer.heads import checkpoint

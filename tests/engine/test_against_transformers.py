@@ -9,7 +9,8 @@ from toys import answers, language_model, perturbed, prompts_of, run, toy_pair
 from explorer.engine.drafters import ModelDrafter
 from explorer.engine.loading import load_model
 from explorer.engine.metrics import count
-from explorer.engine.models import LanguageModel, ModelPair, encode_chat
+from explorer.engine.models import LanguageModel
+from explorer.engine.pair import ModelPair, encode_chat
 
 
 def assisted(

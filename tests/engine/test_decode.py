@@ -36,7 +36,7 @@ from explorer.engine.decode import autoregressive, decode
 from explorer.engine.drafters import ModelDrafter, NgramDrafter
 from explorer.engine.events import Finish, TokenFate
 from explorer.engine.metrics import count
-from explorer.engine.models import ModelPair
+from explorer.engine.pair import ModelPair
 from explorer.errors import ModelPairError, SettingError
 
 PROMPTS = prompts_of((1, 2, 9, 30, 5, 17))

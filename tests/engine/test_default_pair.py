@@ -11,7 +11,8 @@ from toys import answers, run, texts_of
 
 from explorer.engine.loading import load_drafter, load_model
 from explorer.engine.metrics import count
-from explorer.engine.models import LanguageModel, ModelPair, encode_chat
+from explorer.engine.models import LanguageModel
+from explorer.engine.pair import ModelPair, encode_chat
 
 pytestmark = pytest.mark.weights
 

@@ -20,7 +20,7 @@ from toys import (
 from explorer.engine.describe import TOP
 from explorer.engine.drafters import ModelDrafter
 from explorer.engine.events import Finish, TokenFate
-from explorer.engine.models import ModelPair
+from explorer.engine.pair import ModelPair
 from explorer.engine.text import TextReader
 
 PROMPTS = [*prompts_of((5, 2)), [3, 4, 5, 3, 4]]

@@ -23,7 +23,7 @@ from explorer.engine.config import DecodeConfig
 from explorer.engine.drafters import Draft, ModelDrafter, NgramDrafter, Sequences
 from explorer.engine.hybrid import HybridDrafter
 from explorer.engine.metrics import count
-from explorer.engine.models import ModelPair
+from explorer.engine.pair import ModelPair
 from explorer.engine.sampling import Sampler
 from explorer.errors import SettingError
 

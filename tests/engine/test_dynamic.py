@@ -8,7 +8,7 @@ from toys import answers, prompts_of, run, toy_pair
 
 from explorer.engine.drafters import NgramDrafter
 from explorer.engine.hybrid import HybridDrafter
-from explorer.engine.models import ModelPair
+from explorer.engine.pair import ModelPair
 from explorer.errors import ModelPairError
 from explorer.heads.ensemble import EnsembleHead, law_figures
 

@@ -12,7 +12,8 @@ from explorer.engine.config import DecodeConfig
 from explorer.engine.decode import decode
 from explorer.engine.drafters import Draft, Sequences
 from explorer.engine.eagle import EagleDrafter, facts_of, shape_of
-from explorer.engine.models import LanguageModel, ModelPair
+from explorer.engine.models import LanguageModel
+from explorer.engine.pair import ModelPair
 from explorer.engine.sampling import Sampler
 from explorer.errors import ModelPairError, SettingError, WeightsError
 from explorer.heads import checkpoint

@@ -8,7 +8,7 @@ from toys import DRAFTERS, VOCAB, answers, language_model, perturbed, prompts_of
 
 from explorer.engine.drafters import ModelDrafter, NgramDrafter
 from explorer.engine.metrics import count
-from explorer.engine.models import ModelPair
+from explorer.engine.pair import ModelPair
 from explorer.heads import packed
 
 pytestmark = pytest.mark.skipif(not packed.is_supported(), reason="needs FBGEMM")

@@ -27,7 +27,7 @@ from explorer.engine.config import DecodeConfig
 from explorer.engine.drafters import NgramDrafter
 from explorer.engine.eagle import EagleDrafter
 from explorer.engine.hybrid import HybridDrafter
-from explorer.engine.models import ModelPair
+from explorer.engine.pair import ModelPair
 from explorer.errors import SettingError, WeightsError
 from explorer.heads import packed
 from explorer.heads.choice import HeadChoice, HeadParts, mass_outside

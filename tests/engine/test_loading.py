@@ -11,7 +11,7 @@ from transformers import BloomConfig, BloomForCausalLM, MambaConfig, MambaForCau
 from explorer.engine import loading
 from explorer.engine.drafters import ModelDrafter, NgramDrafter
 from explorer.engine.loading import load_drafter, load_model, load_pair, measured_precision
-from explorer.engine.models import ModelPair
+from explorer.engine.pair import ModelPair
 from explorer.errors import ModelPairError, SettingError, WeightsError
 from explorer.heads import packed
 

@@ -31,14 +31,8 @@ from transformers import (
     Qwen3NextConfig,
 )
 
-from explorer.engine.models import (
-    LanguageModel,
-    ModelPair,
-    check_prompt,
-    check_rows,
-    check_vocab,
-    encode_chat,
-)
+from explorer.engine.models import LanguageModel, check_rows
+from explorer.engine.pair import ModelPair, check_prompt, check_vocab, encode_chat
 from explorer.errors import ModelPairError, SettingError
 
 

@@ -25,7 +25,7 @@ from explorer.engine import loading
 from explorer.engine.config import DecodeConfig
 from explorer.engine.drafters import Sequences
 from explorer.engine.eagle import EagleDrafter
-from explorer.engine.models import ModelPair
+from explorer.engine.pair import ModelPair
 from explorer.engine.published import read
 from explorer.engine.sampling import Sampler
 from explorer.errors import SettingError

@@ -9,7 +9,7 @@ from enumeration import chi_square_p
 from toys import prompts_of, toy_pair
 
 from explorer.engine.config import DecodeConfig
-from explorer.engine.models import ModelPair
+from explorer.engine.pair import ModelPair
 from explorer.engine.rollout import sample_rollouts
 from explorer.errors import ModelPairError, SettingError
 from explorer.heads.ensemble import EnsembleHead, law_figures

@@ -17,7 +17,7 @@ from toys import (
 
 from explorer.engine.config import DecodeConfig
 from explorer.engine.drafters import ModelDrafter, NgramDrafter
-from explorer.engine.models import ModelPair, encode_chat
+from explorer.engine.pair import ModelPair, encode_chat
 from explorer.engine.run import Answer, run_trace
 from explorer.engine.trace import read_trace
 from explorer.errors import ModelPairError, SettingError

@@ -8,7 +8,7 @@ from toys import answers, language_model, prompts_of, random_network
 
 from explorer.cli import distill as command
 from explorer.engine.eagle import EagleDrafter
-from explorer.engine.models import ModelPair
+from explorer.engine.pair import ModelPair
 from explorer.errors import SettingError
 from explorer.training import corpus, distill
 from explorer.training.distill import DistillConfig

@@ -9,7 +9,7 @@ import torch
 from toys import answers, language_model, prompts_of, random_network
 
 from explorer.engine.eagle import EagleDrafter, shape_of
-from explorer.engine.models import ModelPair
+from explorer.engine.pair import ModelPair
 from explorer.errors import ModelPairError, SettingError
 from explorer.heads.draft import LowRankHead
 from explorer.heads.eagle import EagleModel

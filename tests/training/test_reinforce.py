@@ -12,7 +12,7 @@ from toys import run as decode_run
 from toys import toy_pair
 
 from explorer.engine.ensembles import bundled_ensembles, load_ensemble, with_ensemble
-from explorer.engine.models import ModelPair
+from explorer.engine.pair import ModelPair
 from explorer.engine.rollout import Rollout
 from explorer.errors import ExplorerError, ModelPairError, SettingError, WeightsError
 from explorer.tasks.base import Example, Task, user
