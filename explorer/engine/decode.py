@@ -18,12 +18,10 @@ from explorer.engine.events import Finish, RoundEvent
 from explorer.engine.judge import Judgement, judge, rule_weight
 from explorer.engine.models import LanguageModel, Pass
 from explorer.engine.pair import ModelPair, check_prompt
+from explorer.engine.prefill import read_prompts
 from explorer.engine.sampling import Sampler
 from explorer.engine.text import TextReader, TextState
 from explorer.errors import ModelPairError
-
-# Tokens of a prompt read in one pass: more at once is no faster on a processor, and takes memory.
-_PREFILL_TOKENS = 1024
 
 
 def decode(
@@ -139,34 +137,9 @@ class Batch:
     def prefill(self) -> None:
         """Run every prompt but its last token; that one opens the first round, beside the first drafts."""
         lengths = self.sequences.lengths
-        width = int(lengths.max()) - 1 if len(lengths) else 0
-        if width == 0:
-            return
-        first, features = self._read_shared()
-        step = max(1, _PREFILL_TOKENS // len(lengths))
-        for at in range(first, width, step):
-            features.append(self._read(self.sequences.ids, at, min(at + step, width)))
-        if self.features:
-            self._keep_features(torch.cat([x for x in features if x is not None], dim=1), torch.zeros_like(lengths))
-
-    def _read_shared(self) -> tuple[int, list[Tensor | None]]:
-        """Read what all prompts begin with (a system message, examples) once, for all rows; returns how much it is."""
-        ids, B = self.sequences.ids, len(self.rows)
-        both = ids[:, : int(self.sequences.lengths.min()) - 1]
-        same = (both == both[:1]).all(0)
-        shared = int(same.long().cumprod(0).sum())
-        if B == 1 or shared == 0:
-            return 0, []
-        features = [
-            self._read(ids[:1], at, min(at + _PREFILL_TOKENS, shared)) for at in range(0, shared, _PREFILL_TOKENS)
-        ]
-        self.cache.spread(B)
-        return shared, [None if x is None else x.expand(B, -1, -1) for x in features]
-
-    def _read(self, ids: Tensor, first: int, end: int) -> Tensor | None:
-        """Run columns [first, end) of some rows; returns their features, if the drafter wants any."""
-        starts = torch.full((len(ids),), first, device=ids.device)
-        return self.target.forward(ids[:, first:end], self.cache, starts, keep=0, features=self.features).features
+        features = read_prompts(self.target, self.cache, self.sequences.ids, lengths, self.features)
+        if features is not None:
+            self._keep_features(features, torch.zeros_like(lengths))
 
     def _keep_features(self, features: Tensor | None, starts: Tensor) -> None:
         self.sequences.features, self.sequences.feature_starts = features, starts
