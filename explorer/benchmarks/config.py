@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from explorer.engine.config import PRECISIONS
 from explorer.engine.loading import DEFAULT_TARGET
 from explorer.settings import check_ranges, setting
+from explorer.tasks import TASKS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,3 +77,39 @@ class DraftersConfig:
             temperature=self.temperature or (0.0, 1.0),
         )
         return replace(filled, num_prompts=2, tokens=min(self.tokens, 24)) if self.quick else filled
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParetoConfig:
+    """Settings of `bench pareto`."""
+
+    pair: str = setting(DEFAULT_TARGET, "target: default, a Hub id, a folder or a GGUF file")
+    drafter: str = setting("auto", "drafter: auto, a folder, or a smaller model")
+    precision: str = setting("auto", "of the weights", choices=PRECISIONS)
+    task: str = setting("arithmetic", "what is rewarded", choices=tuple(TASKS))
+    data: str = setting("", "JSONL file or folder of the task's examples")
+    num_shots: int = setting(0, "solved examples in front of each question", low=0, high=8)
+    allow_code: bool = setting(False, "whether code that the model writes may be run")
+    ensemble: tuple[str, ...] = setting((), "folder of an ensemble head; may be repeated; the bundled ones if left out")
+    weight: tuple[float, ...] = setting((), "static weight; may be repeated", low=0.0, high=1.0)
+    lenience: tuple[float, ...] = setting((), "lenience of the lossy rule; may be repeated", low=0.01, high=1.0)
+    temperature: tuple[float, ...] = setting((), "may be repeated; 1 if left out", low=0.0, high=2.0)
+    draft_length: tuple[int, ...] = setting((), "K; may be repeated; 5 if left out", low=1, high=16)
+    limit: int = setting(200, "held-out prompts", low=1, high=1_000_000)
+    answers: int = setting(4, "answers to each prompt", low=1, high=1000)
+    batch: int = setting(64, "answers written at once", low=1, high=512)
+    seed: int = setting(0, "of prompts and answers", low=0, high=2**53)
+    chart: str = setting("", "HTML file to draw the front in")
+
+    def __post_init__(self) -> None:
+        check_ranges(self)
+
+    def filled(self) -> ParetoConfig:
+        """These settings with the defaults of repeated flags filled in."""
+        return replace(
+            self,
+            weight=self.weight or (1.0, 0.95, 0.9, 0.8, 0.7, 0.5, 0.3, 0.0),
+            lenience=self.lenience or (0.9, 0.7, 0.5, 0.3, 0.1, 0.03),
+            temperature=self.temperature or (1.0,),
+            draft_length=self.draft_length or (5,),
+        )
