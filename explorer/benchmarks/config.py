@@ -99,7 +99,6 @@ class ParetoConfig:
     answers: int = setting(4, "answers to each prompt", low=1, high=1000)
     batch: int = setting(64, "answers written at once", low=1, high=512)
     seed: int = setting(0, "of prompts and answers", low=0, high=2**53)
-    chart: str = setting("", "HTML file to draw the front in")
 
     def __post_init__(self) -> None:
         check_ranges(self)

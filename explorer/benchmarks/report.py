@@ -58,8 +58,12 @@ def _advice(rows: Sequence[Mapping[str, Any]], rank: int) -> str:
 
 
 def _table(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    cells = [list(_COLUMNS), *(_cells(row) for row in rows)]
-    widths = [max(len(line[i]) for line in cells) for i in range(len(_COLUMNS))]
+    return _aligned([list(_COLUMNS), *(_cells(row) for row in rows)])
+
+
+def _aligned(cells: Sequence[Sequence[str]]) -> list[str]:
+    """Lines of a table, every column as wide as its widest cell."""
+    widths = [max(len(line[i]) for line in cells) for i in range(len(cells[0]))]
     return ["  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)) for line in cells]
 
 
@@ -102,12 +106,11 @@ def drafters_text(report: Mapping[str, Any]) -> str:
                 f"{row['round_ms']:.1f}",
             ]
         )
-    widths = [max(len(line[i]) for line in cells) for i in range(len(_DRAFTER_COLUMNS))]
     lines = [
         f"{report['target']}: {report['num_prompts']} prompts, {report['tokens']} tokens at most",
         f"{report['cpu']}, {report['threads']} threads, {report['precision']} on {report['device']}",
         "",
-        *("  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)) for line in cells),
+        *_aligned(cells),
     ]
     drafted = [row for row in report["rows"] if row["draft_length"] and len(row["tau_by_kind"]) > 1]
     if drafted:
@@ -116,3 +119,56 @@ def drafters_text(report: Mapping[str, Any]) -> str:
             kinds = ", ".join(f"{kind or 'none'} {tau:.2f}" for kind, tau in row["tau_by_kind"].items())
             lines.append(f"{row['drafter']} K={row['draft_length']} T={row['temperature']:g}: {kinds}")
     return "\n".join(lines) + "\n"
+
+
+_PARETO_COLUMNS = ("rule", "reward [95 %]", "acceptance [95 %]", "in correct", "tau", "per round", "expected", "vs AR")
+
+
+def pareto_text(report: Mapping[str, Any]) -> str:
+    """A table of `bench pareto` for each K and temperature, and what the learned weights gain."""
+    lines = [
+        f"{report['target']} with {report['drafter']} on {report['task']}: {report['num_prompts']} held-out prompts, "
+        f"{report['num_answers']} answers a point",
+        f"{report['cpu']}, {report['threads']} threads, {report['precision']} on {report['device']}",
+    ]
+    for place in dict.fromkeys((row["draft_length"], row["temperature"]) for row in report["rows"]):
+        rows = [row for row in report["rows"] if (row["draft_length"], row["temperature"]) == place]
+        lines += [
+            "",
+            f"K = {place[0]}, temperature {place[1]:g}",
+            *_aligned([_PARETO_COLUMNS, *map(_pareto_cells, rows)]),
+        ]
+        lines += [_gains(row) for row in rows if row["rule"] == "dynamic"]
+    return "\n".join(lines) + "\n"
+
+
+def _pareto_cells(row: Mapping[str, Any]) -> list[str]:
+    inside = row["acceptance_in_correct"]
+    return [
+        row["label"],
+        _spread(row["reward"]),
+        "-" if row["acceptance"] is None else _spread(row["acceptance"]),
+        "-" if inside is None else f"{inside:.3f}",
+        f"{row['tau'][0]:.2f}",
+        f"{row['accepted_per_round']:.3f}",
+        f"{row['expected_per_round']:.3f}",
+        f"{row['ratio_to_ar']:.2f}",
+    ]
+
+
+def _gains(row: Mapping[str, Any]) -> str:
+    parts = [
+        f"{name} {_spread(row[key])}"
+        for key, name in (
+            ("above_static", "above the static front by"),
+            ("above_time_sharing", "above time sharing by"),
+            ("reward_to_exact", "reward less exact's"),
+            ("acceptance_to_exact", "acceptance less exact's"),
+        )
+        if row[key] is not None
+    ]
+    return f"{row['label']}: " + ", ".join(parts)
+
+
+def _spread(values: Sequence[float]) -> str:
+    return f"{values[0]:.3f} [{values[1]:.3f}, {values[2]:.3f}]"

@@ -16,10 +16,12 @@ HEADS_HELP = "compare a drafter's heads: time, tokens per round, predicted and m
 
 DRAFTERS_HELP = "compare drafters: tokens per round by kind of prompt, and speed against no drafts"
 
+PARETO_HELP = "reward against acceptance of every rule, on held-out prompts of a task"
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the measurements and their flags."""
-    from explorer.benchmarks.config import DraftersConfig, HeadsConfig
+    from explorer.benchmarks.config import DraftersConfig, HeadsConfig, ParetoConfig
 
     kinds = parser.add_subparsers(dest="bench", required=True, metavar="WHAT")
     heads = kinds.add_parser("heads", help=HEADS_HELP, description=HEADS_HELP, allow_abbrev=False)
@@ -30,6 +32,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_flags(drafters, DraftersConfig)
     drafters.add_argument("--json", action="store_true", help="end with one line of JSON on stdout")
     drafters.set_defaults(measure=_drafters)
+    pareto = kinds.add_parser("pareto", help=PARETO_HELP, description=PARETO_HELP, allow_abbrev=False)
+    add_flags(pareto, ParetoConfig)
+    pareto.add_argument("--json", action="store_true", help="end with one line of JSON on stdout")
+    pareto.set_defaults(measure=_pareto)
 
 
 def run(flags: argparse.Namespace) -> int:
@@ -53,6 +59,15 @@ def _drafters(flags: argparse.Namespace) -> int:
     from explorer.benchmarks.report import drafters_text
 
     return _report(drafters.run, from_flags(DraftersConfig, flags), drafters_text, flags.json)
+
+
+def _pareto(flags: argparse.Namespace) -> int:
+    """Print a table, or one JSON object with `rows`."""
+    from explorer.benchmarks import pareto
+    from explorer.benchmarks.config import ParetoConfig
+    from explorer.benchmarks.report import pareto_text
+
+    return _report(pareto.run, from_flags(ParetoConfig, flags), pareto_text, flags.json)
 
 
 def _report(measure: Callable[..., Any], config: Any, as_text: Callable[[Any], str], is_json: bool) -> int:
