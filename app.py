@@ -4,6 +4,7 @@ from argparse import ArgumentParser
 
 from explorer.ui.app import build_app, launch_options
 from explorer.ui.backend import PairBackend
+from explorer.ui.jobs import Jobs
 
 
 def main() -> None:
@@ -16,8 +17,10 @@ def main() -> None:
     parser.add_argument("--precision", default="auto", help="auto, float32, float16, bfloat16, int8 or nf4")
     parser.add_argument("--share", action="store_true", help="open a public link through gradio's relay")
     flags = parser.parse_args()
-    backend = PairBackend(flags.target, flags.drafter, flags.precision)
-    build_app(backend, preload=True).launch(**launch_options(flags.host, flags.port, share=flags.share))
+    backend = PairBackend(flags.target, flags.drafter, flags.precision, Jobs.in_cache())
+    build_app(backend, preload=True, jobs=backend.jobs).launch(
+        **launch_options(flags.host, flags.port, share=flags.share)
+    )
 
 
 if __name__ == "__main__":

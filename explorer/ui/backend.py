@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from explorer.engine.config import DecodeConfig
 from explorer.engine.weights import NAME
+from explorer.ui.jobs import Jobs
 
 Progress = Callable[[str, int, int], None]
 HEADS = ("own", "truncated", "dynamic", "full")
@@ -31,14 +32,17 @@ class Backend(Protocol):
     """A target and its drafters. The page can be built and tested on any object of this shape, without weights.
 
     Attributes:
+        target: Name of the target, as the commands take it.
         drafters: Label and name of each drafter offered; the first is the default.
         full_head: (hidden size, vocabulary size) of the drafter's full head; None if unknown.
-        ensembles: Label and name of each ensemble head for the dynamic rule.
     """
 
+    target: str
     drafters: tuple[tuple[str, str], ...]
     full_head: tuple[int, int] | None
-    ensembles: tuple[tuple[str, str], ...]
+
+    def ensembles(self) -> tuple[tuple[str, str], ...]:
+        """Label and name of each ensemble head for the dynamic rule, those trained on this page first."""
 
     def ranks(self, drafter: str) -> tuple[int, ...]:
         """Ranks this drafter's low-rank head offers, ascending; empty if it has none, or is not known yet."""
@@ -52,15 +56,20 @@ class Backend(Protocol):
     def prepare(self, drafter: str, head: str, progress: Progress) -> Any:
         """Load what a run with this drafter and head needs; slow the first time. Never called twice at once."""
 
-    def run(self, prepared: Any, prompt: str, config: DecodeConfig) -> Iterator[str]:
-        """Lines of a trace: meta before any model work, then one round per `next()`. Closing it frees the engine."""
+    def run(self, prepared: Any, prompt: str, config: DecodeConfig, ensemble: str = "") -> Iterator[str]:
+        """Lines of a trace: meta before any model work, then one round per `next()`. Closing it frees the engine.
+
+        `ensemble` names the head of the dynamic rule; the other rules need none.
+        """
 
 
 class PairBackend:
     """Models by name, as `explorer.engine.loading` reads them. Nothing is loaded before `prepare`."""
 
-    def __init__(self, target: str = "default", drafter: str = "auto", precision: str = "auto") -> None:
-        self.target, self.precision = target, precision
+    def __init__(
+        self, target: str = "default", drafter: str = "auto", precision: str = "auto", jobs: Jobs | None = None
+    ) -> None:
+        self.target, self.precision, self.jobs = target, precision, jobs
         labels = {
             "auto": "Bundled drafter",
             "hybrid": "Lookup in the text first, then the bundled drafter",
@@ -68,7 +77,6 @@ class PairBackend:
         }
         names = dict.fromkeys((drafter, "auto", "hybrid", "ngram"))
         self.drafters = tuple((labels.get(name, Path(name).name), name) for name in names)
-        self.ensembles: tuple[tuple[str, str], ...] = ()
         self._ranks: dict[str, tuple[int, ...]] = {}
         self.full_head: tuple[int, int] | None = None
         self._model: Any = None
@@ -142,19 +150,36 @@ class PairBackend:
         self._scores[drafter] = eagle.metrics
         self._costs[drafter] = self._costs[same] if same else measure_ranks(self._model, eagle)
 
-    def run(self, prepared: Any, prompt: str, config: DecodeConfig) -> Iterator[str]:
+    def ensembles(self) -> tuple[tuple[str, str], ...]:
         """See `Backend`."""
+        trained = self.jobs.heads() if self.jobs is not None else {}
+        found = [(label, str(folder)) for label, folder in trained.items()]
+        for path in sorted(CHECKPOINTS.glob("*/meta.json")):
+            try:
+                record = json.loads(path.read_text("utf-8"))
+                if record["kind"] == "ensemble":
+                    found.append((str(record["name"]), str(path.parent)))
+            except (OSError, ValueError, LookupError, TypeError):
+                continue  # loading it will say what is wrong
+        return tuple(found)
+
+    def run(self, prepared: Any, prompt: str, config: DecodeConfig, ensemble: str = "") -> Iterator[str]:
+        """See `Backend`."""
+        from explorer.engine.ensembles import with_ensemble
         from explorer.engine.run import run_trace
 
         drafter, head, pair = prepared
-        return run_trace(pair, prompt, config, command=self._command(prompt, config, drafter, head))
+        if config.rule == "dynamic":
+            pair = with_ensemble(pair, ensemble or "auto")
+        return run_trace(pair, prompt, config, command=self._command(prompt, config, drafter, head, ensemble))
 
-    def _command(self, prompt: str, config: DecodeConfig, drafter: str, head: str) -> str:
+    def _command(self, prompt: str, config: DecodeConfig, drafter: str, head: str = "own", ensemble: str = "") -> str:
         """The command line that repeats the run."""
         options = {
             "target": (self.target, "default"),
             "drafter": (drafter, "auto"),
             "head": (head, "own"),
+            "ensemble": (ensemble if config.rule == "dynamic" else "", ""),
             "precision": (self.precision, "auto"),
         }
         options |= {

@@ -22,6 +22,7 @@ LABELS = {
     "rule": "Verification rule",
     "target_weight": "Static weight",
     "lenience": "Lenience",
+    "ensemble": "Trained weight",
     "drafter": "Drafter",
     "head": "LM head",
     "rank": "Drafter head rank r",
@@ -33,7 +34,7 @@ LABELS = {
 }
 STEPS = {"target_weight": 0.01, "lenience": 0.01, "temperature": 0.05, "top_p": 0.01, "draft_length": 1}
 NO_DRAFTS = "The autoregressive rule drafts nothing."
-DEPENDENT = ("target_weight", "lenience", "drafter", "head", "rank", "draft_length")
+DEPENDENT = ("target_weight", "lenience", "ensemble", "drafter", "head", "rank", "draft_length")
 HEAD_LABELS = {
     "own": "Low rank: every token, fewer weights",
     "truncated": f"Truncated: the {DEFAULT_SIZES['truncated']:,} most frequent tokens",
@@ -66,6 +67,7 @@ class Settings:
     config: DecodeConfig
     drafter: str
     head: str = "own"
+    ensemble: str = ""
 
 
 def _help(name: str) -> str:
@@ -136,6 +138,23 @@ def _rank_slider(backend: Backend) -> gr.Slider:
     )
 
 
+ENSEMBLE_HELP = "The head that sets w for every token."
+
+
+def _ensemble_box(backend: Backend) -> gr.Dropdown:
+    """The heads of the dynamic rule, the newest chosen."""
+    choices = list(backend.ensembles())
+    return gr.Dropdown(
+        choices,
+        value=choices[0][1] if choices else None,
+        label=LABELS["ensemble"],
+        info=why_off("ensemble", FIELDS["rule"].default, backend.drafters[0][1], backend),
+        interactive=False,
+        filterable=False,
+        elem_id="set-ensemble",
+    )
+
+
 def _head_box(backend: Backend) -> gr.Dropdown:
     """The heads of the default drafter, its own chosen."""
     drafter = backend.drafters[0][1]
@@ -166,7 +185,7 @@ def build_controls(backend: Backend) -> Controls:
     rule = FIELDS["rule"].default
     controls: Controls = {
         "rule": gr.Dropdown(
-            [(_rule_label(name), name) for name in RULES if name != "dynamic" or backend.ensembles],
+            [(_rule_label(name), name) for name in RULES],
             value=rule,
             label=LABELS["rule"],
             info=rule_help(rule),
@@ -177,6 +196,7 @@ def build_controls(backend: Backend) -> Controls:
     for name in ("target_weight", "lenience"):
         reason = why_off(name, rule, backend.drafters[0][1], backend)
         controls[name] = slider(name, interactive=reason is None, info=reason or _help(name))
+    controls["ensemble"] = _ensemble_box(backend)
     controls["drafter"] = gr.Dropdown(
         list(backend.drafters),
         value=backend.drafters[0][1],
@@ -201,6 +221,10 @@ def why_off(name: str, rule: str, drafter: str, backend: Backend, head: str = "o
         return None if rule == "static" else "Only the static ensemble uses it."
     if name == "lenience":
         return None if rule == "lossy" else "Only the lossy rule uses it."
+    if name == "ensemble":
+        if rule != "dynamic":
+            return "Only the dynamic ensemble uses it."
+        return None if backend.ensembles() else "No head is trained for this pair yet. The Train tab makes one."
     if rule == "ar":
         return NO_DRAFTS
     if name in ("rank", "head") and not backend.ranks(drafter):
@@ -210,7 +234,9 @@ def why_off(name: str, rule: str, drafter: str, backend: Backend, head: str = "o
     return None
 
 
-def dependent_updates(rule: str, head: str, rank: float, where: Where, backend: Backend) -> list[Any]:
+def dependent_updates(
+    rule: str, head: str, rank: float, where: Where, backend: Backend, ensemble: str | None = None
+) -> list[Any]:
     """Updates of the rule box and of the `DEPENDENT` controls after a change of what they depend on."""
     drafter = where.drafter
     if head not in backend.heads(drafter):
@@ -218,6 +244,7 @@ def dependent_updates(rule: str, head: str, rank: float, where: Where, backend: 
     helps = {
         "target_weight": _help("target_weight"),
         "lenience": _help("lenience"),
+        "ensemble": ENSEMBLE_HELP,
         "drafter": "",
         "head": HEAD_HELP[head],
         "rank": rank_help(rank, backend, where),
@@ -227,6 +254,10 @@ def dependent_updates(rule: str, head: str, rank: float, where: Where, backend: 
     for name in DEPENDENT:
         reason = why_off(name, rule, drafter, backend, head)
         update = {"interactive": reason is None, "info": reason or helps[name]}
+        if name == "ensemble":
+            choices = list(backend.ensembles())
+            known = [value for _, value in choices]
+            update |= {"choices": choices, "value": ensemble if ensemble in known else next(iter(known), None)}
         if name == "head":
             update |= {"choices": _head_choices(drafter, backend), "value": head}
         if name == "rank" and reason is None:
@@ -250,7 +281,10 @@ def read_settings(values: Mapping[str, Any], backend: Backend) -> Settings:
         head = "own"
     if why_off("rank", rule, drafter, backend, head) is not None:
         chosen["rank"] = 0
-    return Settings(DecodeConfig(**chosen), drafter, head)
+    ensemble = values.get("ensemble") or ""
+    if rule == "dynamic" and not ensemble:
+        raise SettingError("No head is trained for the dynamic rule yet. Train one in the Train tab, or choose static.")
+    return Settings(DecodeConfig(**chosen), drafter, head, ensemble if rule == "dynamic" else "")
 
 
 def _number(name: str, value: Any) -> Any:

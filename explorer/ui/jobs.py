@@ -20,6 +20,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
+from explorer.engine.weights import default_cache
 from explorer.errors import SettingError, WeightsError
 
 NICE = "10"
@@ -54,6 +55,11 @@ class Jobs:
         self.folder, self.command = Path(folder), tuple(command)
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._guard = Lock()
+
+    @classmethod
+    def in_cache(cls) -> Jobs:
+        """Those of this machine, beside the weights."""
+        return cls(default_cache() / "trainings")
 
     def start(self, title: str, flags: Sequence[str], num_steps: int) -> str:
         """Begin a training; returns its id.

@@ -34,6 +34,7 @@ class Run:
     config: DecodeConfig
     drafter: str
     head: str = "own"
+    ensemble: str = ""
     stop: Event = field(default_factory=Event)
     finished: Event = field(default_factory=Event)
 
@@ -99,7 +100,7 @@ def stream(run: Run, loader: Loader, registry: Registry, turns: Turns = TURNS) -
         return
     if loading.error is not None:
         raise loading.error
-    lines = loader.backend.run(loading.result, run.prompt, run.config)
+    lines = loader.backend.run(loading.result, run.prompt, run.config, run.ensemble)
     try:
         yield from _rounds(lines, run, registry, turns)
     finally:

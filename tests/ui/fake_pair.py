@@ -77,12 +77,15 @@ class FakeBackend:
         ("Cannot be loaded", "broken"),
     )
     full_head = (576, 49152)
-    ensembles: tuple[tuple[str, str], ...] = ()
+    target = "default"
 
     def __init__(self, round_s: float = 0.0, load_s: float = 0.0, fail: str = "") -> None:
         self.round_s, self.load_s, self.fail = round_s, load_s, fail
         self.log: list[tuple[str, str, float]] = []
         self._guard = Lock()
+
+    def ensembles(self) -> tuple[tuple[str, str], ...]:
+        return (("Arithmetic, lambda 0.05", "bundled"),)
 
     def ranks(self, drafter: str) -> tuple[int, ...]:
         return (36, 72, 144, 288) if drafter == "auto" else ()
@@ -109,7 +112,7 @@ class FakeBackend:
             raise WeightsError(self.fail or "The weights of this drafter are missing. Choose another.")
         return drafter
 
-    def run(self, prepared: str, prompt: str, config: DecodeConfig) -> Iterator[str]:
+    def run(self, prepared: str, prompt: str, config: DecodeConfig, ensemble: str = "") -> Iterator[str]:
         try:
             self.note("open", prompt)
             for line in fake_trace(prompt, config, prepared):

@@ -14,7 +14,7 @@ from explorer.ui.theme import ASSETS
 
 BACKEND = FakeBackend()
 DEFAULTS = {name: controls.FIELDS[name].default for name in controls.LABELS if name in controls.FIELDS}
-DEFAULTS |= {"drafter": "auto", "head": "own"}
+DEFAULTS |= {"drafter": "auto", "head": "own", "ensemble": "bundled"}
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +27,7 @@ def built():
 
 def test_names_are_the_ones_promised(built):
     names = {"Verification rule", "Drafter head rank r", "Static weight", "Temperature", "Drafts per round K", "Seed"}
-    assert names | {"Max new tokens", "Top-p", "Lenience", "Drafter", "LM head"} == {
+    assert names | {"Max new tokens", "Top-p", "Lenience", "Drafter", "LM head", "Trained weight"} == {
         box.label for box in built.values()
     }
 
@@ -40,7 +40,7 @@ def test_sliders_have_the_range_and_default_of_the_settings(built, name):
 
 
 def test_rules_are_those_of_the_engine(built):
-    assert [value for _, value in built["rule"].choices] == [rule for rule in RULES if rule != "dynamic"]
+    assert [value for _, value in built["rule"].choices] == list(RULES)
 
 
 def test_defaults_give_the_default_settings():
@@ -79,10 +79,11 @@ def test_an_empty_prompt_is_refused(prompt):
 @pytest.mark.parametrize(
     ("rule", "drafter", "off"),
     [
-        ("exact", "auto", {"target_weight", "lenience"}),
-        ("static", "auto", {"lenience"}),
-        ("lossy", "auto", {"target_weight"}),
-        ("exact", "ngram", {"target_weight", "lenience", "rank", "head"}),
+        ("exact", "auto", {"target_weight", "lenience", "ensemble"}),
+        ("static", "auto", {"lenience", "ensemble"}),
+        ("dynamic", "auto", {"target_weight", "lenience"}),
+        ("lossy", "auto", {"target_weight", "ensemble"}),
+        ("exact", "ngram", {"target_weight", "lenience", "ensemble", "rank", "head"}),
         ("ar", "auto", set(controls.DEPENDENT)),
     ],
 )
@@ -153,3 +154,23 @@ def test_the_bundled_trace_is_a_trace():
     kinds = [record["kind"] for record in read_trace(first_trace(ASSETS / "traces"))]
     assert (kinds[0], kinds[-1]) == ("meta", "end")
     assert json.loads(first_trace(ASSETS / "traces").splitlines()[0])["version"] == 1
+
+
+def test_the_dynamic_rule_takes_a_trained_head():
+    settings = controls.read_settings(DEFAULTS | {"rule": "dynamic"}, BACKEND)
+    assert (settings.config.rule, settings.ensemble) == ("dynamic", "bundled")
+    assert controls.read_settings(DEFAULTS, BACKEND).ensemble == ""
+    with pytest.raises(SettingError, match="No head is trained for the dynamic rule yet. Train one in the Train tab"):
+        controls.read_settings(DEFAULTS | {"rule": "dynamic", "ensemble": None}, BACKEND)
+    box = updates_of("dynamic", "own", 72)["ensemble"]
+    assert (box["value"], box["interactive"]) == ("bundled", True)
+
+
+def test_heads_trained_on_the_page_come_before_bundled_ones(tmp_path):
+    from explorer.ui.jobs import Jobs
+
+    jobs = Jobs(tmp_path)
+    (tmp_path / "1" / "head").mkdir(parents=True)
+    (tmp_path / "1" / "job.json").write_text('{"title": "Arithmetic", "flags": [], "num_steps": 0}')
+    (tmp_path / "1" / "head" / "meta.json").write_text("{}")
+    assert PairBackend(jobs=jobs).ensembles()[0] == ("Arithmetic (1)", str(tmp_path / "1" / "head"))

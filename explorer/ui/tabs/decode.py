@@ -96,7 +96,7 @@ def _wire_run(
         """Read the settings and register the run; what is wrong with them is said at once."""
         try:
             settings = read_settings(dict(zip(names, values, strict=True)), backend)
-            run = Run(check_prompt(prompt), settings.config, settings.drafter, settings.head)
+            run = Run(check_prompt(prompt), settings.config, settings.drafter, settings.head, settings.ensemble)
         except ExplorerError as error:
             raise gr.Error(str(error), print_exception=False) from error
         registry.register(str(request.session_hash), run)
@@ -140,14 +140,14 @@ def _updates(session: str, loader: Loader, registry: Registry) -> Iterator[tuple
 
 def _wire_settings(prompt: gr.Textbox, controls: Controls, backend: Backend, ended: Any) -> None:
     """What depends on what among the controls, and the note that the shown run has other settings."""
-    causes = [controls[name] for name in ("rule", "head", "rank", "drafter", "draft_length", "temperature")]
+    causes = [controls[name] for name in ("rule", "ensemble", "head", "rank", "drafter", "draft_length", "temperature")]
 
-    def depend(rule: str, head: str, rank: float, drafter: str, draft_length: float, temperature: float) -> list[Any]:
+    def depend(rule: str, ensemble: str | None, head: str, rank: float, *where: Any) -> list[Any]:
         """Switch controls off where they do nothing, with the reason; say what the rank is worth."""
-        return dependent_updates(rule, head, rank, Where(drafter, draft_length, temperature), backend)
+        return dependent_updates(rule, head, rank, Where(*where), backend, ensemble)
 
     affected = [controls["rule"], *(controls[name] for name in DEPENDENT)]
-    changes = [component.change for component in causes]
+    changes = [component.change for component in causes if component is not controls["ensemble"]]
     gr.on(changes, depend, causes, affected, queue=False, trigger_mode="always_last", **QUIET)
     # What the drafter's head offers, and what its ranks are worth, may be known only once it is loaded.
     for later in (ended.then, gr.context.Context.root_block.load):
