@@ -18,9 +18,7 @@ def main() -> None:
     parser.add_argument("--share", action="store_true", help="open a public link through gradio's relay")
     flags = parser.parse_args()
     backend = PairBackend(flags.target, flags.drafter, flags.precision, Jobs.in_cache())
-    build_app(backend, preload=True, jobs=backend.jobs).launch(
-        **launch_options(flags.host, flags.port, share=flags.share)
-    )
+    build_app(backend, preload=True).launch(**launch_options(flags.host, flags.port, share=flags.share))
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ from typing import Any
 import gradio as gr
 
 from explorer.ui.backend import Backend
-from explorer.ui.jobs import Jobs
 from explorer.ui.loading import Loader
 from explorer.ui.runs import Registry
 from explorer.ui.tabs import decode, train
@@ -16,13 +15,12 @@ from explorer.ui.theme import css_paths, head, theme
 TITLE = "Speculative decoding explorer"
 
 
-def build_app(backend: Backend, *, preload: bool = False, jobs: Jobs | None = None) -> gr.Blocks:
+def build_app(backend: Backend, *, preload: bool = False) -> gr.Blocks:
     """The page over a backend. Nothing is loaded before the first run, or, with `preload`, before the app is built.
 
     Args:
         backend: Where runs come from.
         preload: Whether to begin loading the default drafter's pair at once, in the background.
-        jobs: The trainings, for the Train tab; there is none without them.
     """
     loader, registry = Loader(backend), Registry()
     with gr.Blocks(title=TITLE, analytics_enabled=False, fill_width=True) as app:
@@ -30,9 +28,9 @@ def build_app(backend: Backend, *, preload: bool = False, jobs: Jobs | None = No
         with gr.Tabs(elem_id="tabs"):
             with gr.Tab("Decode", render_children=True):
                 decode.build(backend, loader, registry)
-            if jobs is not None:
+            if backend.jobs is not None:
                 with gr.Tab("Train"):
-                    train.build(jobs, backend.target, backend.drafters[0][1])
+                    train.build(backend.jobs, backend.target, backend.drafters[0][1])
     app.queue(max_size=64)
     if preload:
         loader.start(backend.drafters[0][1])

@@ -33,11 +33,13 @@ class Backend(Protocol):
 
     Attributes:
         target: Name of the target, as the commands take it.
+        jobs: The trainings, for the Train tab; there is none without them.
         drafters: Label and name of each drafter offered; the first is the default.
         full_head: (hidden size, vocabulary size) of the drafter's full head; None if unknown.
     """
 
     target: str
+    jobs: Jobs | None
     drafters: tuple[tuple[str, str], ...]
     full_head: tuple[int, int] | None
 

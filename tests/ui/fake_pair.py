@@ -78,6 +78,7 @@ class FakeBackend:
     )
     full_head = (576, 49152)
     target = "default"
+    jobs = None
 
     def __init__(self, round_s: float = 0.0, load_s: float = 0.0, fail: str = "") -> None:
         self.round_s, self.load_s, self.fail = round_s, load_s, fail

@@ -80,7 +80,9 @@ def served_jobs(tmp_path_factory):
     jobs = Jobs(folder / "jobs", (sys.executable, str(folder / "stand_in.py")))
     from explorer.ui.app import build_app, launch_options
 
-    app = build_app(FakeBackend(), jobs=jobs)
+    backend = FakeBackend()
+    backend.jobs = jobs
+    app = build_app(backend)
     _, address, _ = app.launch(prevent_thread_lock=True, quiet=True, **launch_options())
     yield address, jobs
     for job in jobs.all():
