@@ -19,6 +19,7 @@
         ? [true, "static ensemble with w = 1: output law equals the target's"]
         : [false, `static ensemble, w = ${fixed(meta.target_weight)}: ${differs}`];
     }
+    if (meta.rule === "dynamic") return [false, `dynamic ensemble, learned w: ${differs}`];
     return [false, `${meta.rule}: ${differs}`];
   }
 
@@ -29,7 +30,8 @@
   function drafterFact(drafter) {
     const kind = drafter.kind === "ngram" ? "prompt lookup" : shortName(drafter.name) || drafter.kind;
     const label = kind.includes("drafter") ? kind : `drafter ${kind}`;
-    return drafter.rank ? `${label}, r = ${drafter.rank}` : label;
+    const head = drafter.head && drafter.head !== "own" ? `, ${drafter.head} head` : "";
+    return (drafter.rank ? `${label}, r = ${drafter.rank}` : label) + head;
   }
 
   const FINISH = {

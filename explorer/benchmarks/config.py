@@ -19,6 +19,7 @@ class HeadsConfig:
     full_drafter: str = setting("", "folder of a drafter trained with a full head, to compare with")
     ranks: tuple[int, ...] = setting((), "rank of the low-rank head; may be repeated", low=1, high=16384)
     kept: tuple[int, ...] = setting((), "tokens a truncated head keeps; may be repeated", low=1, high=1_000_000)
+    corpus: str = setting("", "JSONL of texts; truncated heads then also keep the tokens most frequent there (FR-Spec)")
     candidates: tuple[int, ...] = setting((), "candidates of a dynamic head; may be repeated", low=1, high=1_000_000)
     batch: tuple[int, ...] = setting((1,), "prompts decoded at once; may be repeated", low=1, high=512)
     draft_length: int = setting(4, "tokens drafted per round (K)", low=1, high=16)

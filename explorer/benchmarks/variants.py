@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
+from pathlib import Path
 
+import torch
 from torch import Tensor
 
 from explorer.benchmarks.config import HeadsConfig
@@ -11,6 +14,7 @@ from explorer.benchmarks.timing import TimedHead
 from explorer.engine.eagle import EagleDrafter
 from explorer.engine.models import LanguageModel
 from explorer.errors import SettingError
+from explorer.heads.choice import HeadParts
 from explorer.heads.draft import LowRankHead
 
 # Sizes of truncated and dynamic heads, as parts of the vocabulary: 16,384, 8,192 and 2,048 of 49,152.
@@ -18,6 +22,7 @@ KEPT_PARTS = (24, 6, 3)
 CANDIDATE_PARTS = (24,)
 # The scorer of a dynamic head has this part of the hidden size as its rank (SpecVocab, arXiv:2602.13836).
 SCORER_PART = 8
+TRUNCATED, BY_CORPUS = "truncated", "truncated by corpus"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -25,7 +30,8 @@ class Variant:
     """One head to measure.
 
     Attributes:
-        head: "full", "low-rank", "truncated", "dynamic", or "none" for plain decoding.
+        head: "full", "low-rank", "truncated" (tokens the target writes often), "truncated by corpus" (tokens a corpus
+            holds often), "dynamic", or "none" for plain decoding.
         rank: Of the low-rank head, or of the dynamic head's scorer; else None.
         size: Tokens kept or candidates; else None.
         drafter: With the clock in its head; None for plain decoding.
@@ -44,7 +50,7 @@ class Variant:
     def of(cls, head: str, drafter: EagleDrafter, rank: int | None = None, size: int | None = None) -> Variant:
         """The variant of a drafter that has the head already."""
         timer = TimedHead(drafter.model.head)
-        kept = timer.head.ids if head == "truncated" else None
+        kept = timer.head.ids if head in (TRUNCATED, BY_CORPUS) else None
         return cls(head, rank, size, drafter.with_module(timer, drafter.choice), timer, kept)
 
     @property
@@ -83,9 +89,40 @@ def make_variants(
     V = target.vocab_size
     kept = config.kept or _parts(V, KEPT_PARTS[:1] if config.quick else KEPT_PARTS, len(target.end_ids))
     candidates = config.candidates or _parts(V, CANDIDATE_PARTS)
-    variants += _sized("truncated", kept, sources, bool(config.kept), left_out)
+    variants += _sized(TRUNCATED, kept, sources, bool(config.kept), left_out)
+    if config.corpus:
+        counts = corpus_counts(target, Path(config.corpus))
+        variants += _sized(BY_CORPUS, kept, [_counting(source, counts) for source in sources], True, left_out)
     variants += _sized("dynamic", candidates, sources, bool(config.candidates), left_out)
     return [*variants, Variant("none")], left_out
+
+
+def corpus_counts(target: LanguageModel, path: Path) -> Tensor:
+    """(V,) how often each token occurs in the texts of a JSONL file: every string of every line.
+
+    Raises:
+        SettingError: The file cannot be read, or holds no text.
+    """
+    try:
+        records = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+    except (OSError, ValueError) as error:
+        raise SettingError(f"{path} cannot be used as a corpus ({error}). Give a JSONL file of texts.") from error
+    texts = [value for record in records if isinstance(record, dict) for value in record.values()]
+    texts = [text for text in texts if isinstance(text, str) and text.strip()]
+    if not texts:
+        raise SettingError(f"{path} holds no text. Give a JSONL file with a text in every line.")
+    counts = torch.zeros(target.vocab_size, dtype=torch.int64)
+    for text in texts:
+        ids = torch.tensor(target.tokenizer(text, add_special_tokens=False)["input_ids"], dtype=torch.int64)
+        counts += torch.bincount(ids, minlength=target.vocab_size)[: target.vocab_size]
+    return counts
+
+
+def _counting(drafter: EagleDrafter, counts: Tensor) -> EagleDrafter:
+    """The drafter, whose truncated heads keep what these counts say."""
+    parts = drafter.parts
+    counted = HeadParts(parts.own, end_ids=parts.end_ids, counts=counts, scorer=parts.scorer, is_packed=parts.is_packed)
+    return EagleDrafter(drafter.model, drafter.name, counted)
 
 
 def _parts(vocab_size: int, parts: tuple[int, ...], least: int = 1) -> tuple[int, ...]:
@@ -119,7 +156,8 @@ def _sized(
     """Truncated or dynamic heads of the first drafter that has what they are made of."""
     for i, source in enumerate(sources):
         try:
-            made = [(size, source.with_head(head, size)) for size in sorted(set(sizes))]
+            kind = TRUNCATED if head == BY_CORPUS else head
+            made = [(size, source.with_head(kind, size)) for size in sorted(set(sizes))]
         except SettingError as error:
             if i + 1 < len(sources):
                 continue

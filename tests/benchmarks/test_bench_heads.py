@@ -12,6 +12,7 @@ from explorer.benchmarks import heads as bench
 from explorer.benchmarks.config import HeadsConfig
 from explorer.benchmarks.prompts import BUILT_IN, held_out, read_prompts
 from explorer.benchmarks.report import heads_text
+from explorer.benchmarks.variants import make_variants
 from explorer.engine import loading
 from explorer.errors import SettingError
 
@@ -75,6 +76,23 @@ def test_rows_have_what_their_schema_says(target, drafter):
     assert {"threads", "precision", "cpu", "torch", "device", "draft_length", "num_prompts"} <= report.keys()
     first = report["rows"][0]
     assert (first["nu"], first["rho_tau"], first["rho_tps_measured"]) == (1, 1, 1)
+
+
+def test_a_corpus_gives_truncated_heads_of_its_own(tmp_path, target, drafter):
+    (tmp_path / "corpus.jsonl").write_text('{"text": "zzzzyyyxx", "source": "w"}\n{"text": "zy", "number": 3}\n')
+    config = config_of(kept=(3,), corpus=str(tmp_path / "corpus.jsonl"))
+    variants, left_out = make_variants(target, drafter, None, config)
+    by_head = {variant.head: variant for variant in variants}
+    ends = sorted(target.end_ids)
+    letters = [i for i in by_head["truncated by corpus"].kept.tolist() if i not in ends]
+    assert [target.tokenizer.decode([i]) for i in letters] == list("xyz")[-len(letters) :]
+    assert by_head["truncated by corpus"].kept.tolist() != by_head["truncated"].kept.tolist()
+    assert left_out == []
+    report = bench.measure(target, drafter, None, PROMPTS, config)
+    assert ("truncated by corpus", None, 3, 1) in heads_of(report)
+    (tmp_path / "corpus.jsonl").write_text("[1]")
+    with pytest.raises(SettingError, match="holds no text"):
+        make_variants(target, drafter, None, config)
 
 
 def test_a_wider_truncated_head_has_a_higher_ceiling(target, drafter):
