@@ -18,12 +18,14 @@ from explorer.engine.text import TextReader
 from explorer.engine.trace import end_line, meta_line, round_line
 
 
-def run_trace(pair: ModelPair, prompt: str, config: DecodeConfig, *, command: str = "") -> Iterator[str]:
+def run_trace(
+    pair: ModelPair, prompt: str | list[dict[str, str]], config: DecodeConfig, *, command: str = ""
+) -> Iterator[str]:
     """Answer a user's message; yields the lines of the trace (see `trace`), the first before any model work.
 
     Args:
         pair: Target and drafter.
-        prompt: The message; the target's chat template is applied.
+        prompt: The message, or turns of a conversation; the target's chat template is applied.
         config: Rule and settings.
         command: The command line that repeats this run, for the trace's first line.
 
@@ -33,7 +35,7 @@ def run_trace(pair: ModelPair, prompt: str, config: DecodeConfig, *, command: st
     """
     prompt_ids = encode_chat(pair.target, prompt)
     yield meta_line(
-        prompt=prompt,
+        prompt=prompt if isinstance(prompt, str) else prompt[-1]["content"],
         prompt_ids=prompt_ids,
         config=config,
         **pair.describe(config.rank),

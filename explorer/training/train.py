@@ -13,11 +13,12 @@ from typing import Any
 
 import torch
 
-from explorer.engine.config import PRECISIONS
+from explorer.engine.config import PRECISIONS, DecodeConfig
 from explorer.engine.ensembles import save_ensemble
 from explorer.engine.loading import DEFAULT_TARGET, load_pair
 from explorer.engine.models import Progress
 from explorer.engine.pair import ModelPair
+from explorer.engine.run import run_trace
 from explorer.errors import SettingError, WeightsError
 from explorer.settings import check_ranges, setting
 from explorer.tasks import TASKS, load_task
@@ -27,6 +28,7 @@ from explorer.training.workers import Workers
 
 STATE = "training.safetensors"
 LOG = "metrics.jsonl"
+PROBE_LENGTH = 5  # drafts per round of a probe
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +44,7 @@ class TrainConfig(UpdateConfig):
     num_shots: int = setting(0, "solved examples in front of each question", low=0, high=8)
     allow_code: bool = setting(False, "whether code that the model writes may be run")
     steps: int = setting(40, "updates of the head", low=1, high=1_000_000)
+    probe_steps: int = setting(0, "updates between traces of a held-out prompt in OUT-run; 0 writes none", low=0)
     save_steps: int = setting(5, "updates between saved states", low=1, high=1_000_000)
     resume: bool = setting(False, "go on from the last state in OUT-run")
 
@@ -80,6 +83,8 @@ def run(config: TrainConfig, progress: Progress, *, pair: ModelPair | None = Non
     elif workers.is_first:
         _start_log(folder)
     record: dict[str, float] = {}
+    if reinforcer.step == 0:
+        _probe(config, reinforcer, folder)
     while reinforcer.step < config.steps:
         record = reinforcer.train_step()
         is_last = reinforcer.step == config.steps
@@ -91,16 +96,44 @@ def run(config: TrainConfig, progress: Progress, *, pair: ModelPair | None = Non
             reinforcer.step,
             config.steps,
         )
+        if is_last or (config.probe_steps and reinforcer.step % config.probe_steps == 0):
+            _probe(config, reinforcer, folder)
         if is_last or reinforcer.step % config.save_steps == 0:
             meta = save_ensemble(Path(config.out), reinforcer.head, reinforcer.pair, _meta(config, reinforcer, record))
             reinforcer.save_state(folder / STATE)
     return meta if workers.is_first and record else {}
 
 
+def _probe(config: TrainConfig, reinforcer: Reinforcer, folder: Path) -> None:
+    """Write the trace of one held-out prompt, always the same and with the same coins."""
+    if not config.probe_steps or not reinforcer.workers.is_first:
+        return
+    example = reinforcer.task.examples("test", 1)[0]
+    settings = DecodeConfig(
+        rule="dynamic",
+        draft_length=PROBE_LENGTH,
+        temperature=config.temperature,
+        max_new_tokens=reinforcer.task.max_new_tokens,
+        seed=config.seed,
+    )
+    path = folder / f"probe-{reinforcer.step:06d}.ndjson"
+    part = path.with_suffix(".part")
+    try:
+        with torch.no_grad():
+            part.write_text("".join(run_trace(reinforcer.pair, example.prompt, settings)), encoding="utf-8")
+        part.replace(path)
+    except OSError as error:
+        part.unlink(missing_ok=True)
+        raise WeightsError(
+            f"{path} could not be written ({error.strerror}). Free some space, then go on with --resume."
+        ) from error
+
+
 def _start_log(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / LOG).unlink(missing_ok=True)
+        for path in (folder / LOG, *folder.glob("probe-*.ndjson")):
+            path.unlink(missing_ok=True)
     except OSError as error:
         raise WeightsError(f"{folder} cannot be written ({error.strerror}). Choose another --out.") from error
 

@@ -25,12 +25,12 @@ def build_app(backend: Backend, *, preload: bool = False) -> gr.Blocks:
     loader, registry = Loader(backend), Registry()
     with gr.Blocks(title=TITLE, analytics_enabled=False, fill_width=True) as app:
         gr.Markdown(f"# {TITLE}", elem_id="title")
-        with gr.Tabs(elem_id="tabs"):
-            with gr.Tab("Decode", render_children=True):
-                decode.build(backend, loader, registry)
+        with gr.Tabs(elem_id="tabs") as tabs:
+            with gr.Tab("Decode", id="decode", render_children=True):
+                view = decode.build(backend, loader, registry)
             if backend.jobs is not None:
                 with gr.Tab("Train"):
-                    train.build(backend.jobs, backend.target, backend.drafters[0][1])
+                    train.build(backend.jobs, backend.target, backend.drafters[0][1], view, tabs)
     app.queue(max_size=64)
     if preload:
         loader.start(backend.drafters[0][1])

@@ -140,6 +140,10 @@ class Jobs:
         """Where a job's head is written."""
         return self.folder / id_ / "head"
 
+    def probes(self, id_: str) -> list[Path]:
+        """Traces of the held-out prompt that a job wrote on its way, the first from before its first step."""
+        return sorted(self.head_of(id_).with_name("head-run").glob("probe-*.ndjson"))
+
     def heads(self) -> dict[str, Path]:
         """Title and folder of every head that was written, the newest first."""
         found = {}

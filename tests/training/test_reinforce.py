@@ -14,6 +14,7 @@ from toys import toy_pair
 from explorer.engine.ensembles import bundled_ensembles, load_ensemble, with_ensemble
 from explorer.engine.pair import ModelPair
 from explorer.engine.rollout import Rollout
+from explorer.engine.trace import read_trace
 from explorer.errors import ExplorerError, ModelPairError, SettingError, WeightsError
 from explorer.tasks.base import Example, Task, user
 from explorer.training import train
@@ -162,8 +163,11 @@ def quiet(what, done, total):
 
 
 def test_a_run_writes_a_head_that_decodes(pair, toy_task, tmp_path):
-    meta = train.run(config(tmp_path), quiet, pair=pair)
+    meta = train.run(config(tmp_path, probe_steps=2), quiet, pair=pair)
 
+    probes = sorted(path.name for path in (tmp_path / "made-run").glob("probe-*"))
+    assert probes == ["probe-000000.ndjson", "probe-000002.ndjson", "probe-000004.ndjson"]
+    assert read_trace((tmp_path / "made-run" / probes[0]).read_text())[0]["prompt"] == "zebra"
     assert json.loads((tmp_path / "made" / "meta.json").read_text()) == json.loads(json.dumps(meta))
     assert meta["command"].startswith("python -m explorer train --lambda 0.0 --price-steps 0 --prompts-per-step 4")
     log = [json.loads(line) for line in (tmp_path / "made-run" / "metrics.jsonl").read_text().splitlines()]

@@ -5,8 +5,9 @@ import sys
 import gradio as gr
 import pytest
 from playwright.sync_api import expect
-from ui.fake_pair import FakeBackend
+from ui.fake_pair import FakeBackend, fake_trace
 
+from explorer.engine.config import DecodeConfig
 from explorer.training.train import TrainConfig
 from explorer.ui.jobs import Job, Jobs
 from explorer.ui.tabs.train import Caps, state_line, train_flags
@@ -26,6 +27,7 @@ for step in range(first + 1, steps + 1):
     with log.open("a") as file:
         file.write(json.dumps(seen) + "\\n")
     (run / "training.safetensors").write_bytes(b"x")
+    (run / f"probe-{step:06d}.ndjson").write_text(pathlib.Path(sys.argv[0]).with_name("trace.ndjson").read_text())
 out.mkdir(exist_ok=True)
 (out / "meta.json").write_text("{}")
 """
@@ -77,6 +79,8 @@ def test_the_state_line(state, records, text):
 def served_jobs(tmp_path_factory):
     folder = tmp_path_factory.mktemp("jobs")
     (folder / "stand_in.py").write_text(STAND_IN)
+    config = DecodeConfig(rule="dynamic", temperature=1.0)
+    (folder / "trace.ndjson").write_text("".join(fake_trace("The probe of this training", config)))
     jobs = Jobs(folder / "jobs", (sys.executable, str(folder / "stand_in.py")))
     from explorer.ui.app import build_app, launch_options
 
@@ -124,6 +128,10 @@ def test_a_training_is_started_followed_stopped_resumed_and_survives_a_reload(co
     with page.expect_download() as download:
         page.get_by_role("button", name="Download the head").click()
     assert download.value.suggested_filename.startswith("ensemble-")
+    page.get_by_role("button", name="Show after").click()
+    expect(page.get_by_text("The probe of this training")).to_be_visible()
+    expect(page.get_by_text("dynamic ensemble, learned w")).to_be_visible()
+    page.get_by_role("tab", name="Train").click()
     page.get_by_role("button", name="Start").click()
     page.wait_for_timeout(500)
     page.get_by_role("button", name="Start").click()

@@ -40,13 +40,15 @@ class Caps:
         return cls(20, 8) if os.environ.get("SPACE_ID") else cls(200, 32)
 
 
-def build(jobs: Jobs, target: str, drafter: str) -> None:
+def build(jobs: Jobs, target: str, drafter: str, view: gr.HTML, tabs: gr.Tabs) -> None:
     """Lay the tab out and wire it.
 
     Args:
         jobs: The trainings.
         target: Name of the target they are for, as the command takes it.
         drafter: Name of the drafter.
+        view: Of the Decode tab, which shows the probes.
+        tabs: All tabs, to turn to that one.
     """
     caps = Caps.here()
     with gr.Row(elem_classes="decode", equal_height=False):
@@ -63,7 +65,10 @@ def build(jobs: Jobs, target: str, drafter: str) -> None:
                 gr.LinePlot(x="step", y=name, title=f"{title}: {about}", height=190, elem_id=f"train-{name}")
                 for name, title, about in CURVES
             ]
-            head = gr.DownloadButton("Download the head", interactive=False, elem_id="train-head")
+            with gr.Row(elem_classes="go"):
+                before = gr.Button("Show before", elem_id="train-before", min_width=60)
+                after = gr.Button("Show after", elem_id="train-after", min_width=60)
+                head = gr.DownloadButton("Download the head", interactive=False, elem_id="train-head")
     outputs = [chosen, status, *plots, head]
 
     def begin(task: str, price: float, steps: float, rollouts: float) -> list[Any]:
@@ -89,6 +94,8 @@ def build(jobs: Jobs, target: str, drafter: str) -> None:
     stop.click(end, chosen, outputs, **QUIET)
     resume.click(go_on, chosen, outputs, **QUIET)
     chosen.input(lambda id_: shown(jobs, id_), chosen, outputs, **QUIET)
+    before.click(lambda id_: probe(jobs, id_, 0), chosen, [view, tabs], **QUIET)
+    after.click(lambda id_: probe(jobs, id_, -1), chosen, [view, tabs], **QUIET)
     timer = gr.Timer(POLL_S)
     timer.tick(lambda id_: shown(jobs, id_), chosen, outputs, queue=False, **QUIET)
     gr.context.Context.root_block.load(lambda: shown(jobs, None), None, outputs, queue=False, **QUIET)
@@ -145,8 +152,20 @@ def train_flags(
         "task": task,
         "lambda": f"{price:g}",
     }
-    words |= {"steps": str(int(steps)), "rollouts": str(int(rollouts)), "save-steps": "1"}
+    words |= {"steps": str(int(steps)), "rollouts": str(int(rollouts)), "save-steps": "1", "probe-steps": "5"}
     return [part for name, value in words.items() for part in (f"--{name}", value)]
+
+
+def probe(jobs: Jobs, id_: str | None, place: int) -> tuple[str, Any]:
+    """The trace of the held-out prompt from before the training, or from as late as there is one; and the Decode tab.
+
+    Raises:
+        gr.Error: None was written yet.
+    """
+    paths = jobs.probes(id_) if id_ else []
+    if not paths:
+        raise gr.Error("No probe yet: the training writes one before its first step.", print_exception=False)
+    return paths[place].read_text("utf-8"), gr.update(selected="decode")
 
 
 def shown(jobs: Jobs, id_: str | None) -> list[Any]:
