@@ -134,7 +134,7 @@ def test_decode_config_holds_every_rule():
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"rule": "magic"}, r"rule is 'magic'; it must be one of ar, exact, lossy, static\."),
+        ({"rule": "magic"}, r"rule is 'magic'; it must be one of ar, exact, lossy, static, dynamic\."),
         ({"draft_length": 0}, r"draft_length is 0; it must be in \[1, 16\] \(tokens drafted per round \(K\)\)\."),
         ({"draft_length": 70}, r"draft_length is 70; it must be in \[1, 16\]"),
         ({"temperature": -1.0}, r"temperature is -1\.0; it must be in \[0\.0, 2\.0\]"),

@@ -177,8 +177,8 @@ def check_greedy(target: LanguageModel, prompts: list[list[int]], texts: list[li
 @pytest.mark.parametrize(
     ("drafter", "draft_length", "chosen"),
     [
-        ("auto", 2, slice(0, None, 10)),
-        ("ngram", 3, slice(4, None, 20)),
+        ("auto", 2, slice(0, None, 20)),
+        ("ngram", 3, slice(4, None, 40)),
         pytest.param("auto", 1, slice(None), marks=pytest.mark.slow),
         pytest.param("ngram", 3, slice(2, None, 4), marks=pytest.mark.slow),
     ],
@@ -205,7 +205,7 @@ def test_exact_text_is_the_autoregressive_text(target, prompt_ids, drafter, draf
         assert any(text[-1] in target.end_ids for text in texts)
 
 
-@pytest.mark.parametrize("drafter", ["auto", "ngram"])
+@pytest.mark.parametrize("drafter", ["auto", pytest.param("ngram", marks=pytest.mark.slow)])
 def test_batch_eight_is_batch_one(target, prompt_ids, drafter):
     pair = ModelPair(target, load_drafter(target, drafter))
     prompts = prompt_ids[5::13][:8]

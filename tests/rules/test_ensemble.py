@@ -78,4 +78,4 @@ def test_lossy_greedy_at_one_is_the_argmax():
 
 
 def test_rules_by_name():
-    assert list(RULES) == ["ar", "exact", "lossy", "static"]
+    assert list(RULES) == ["ar", "exact", "lossy", "static", "dynamic"]
