@@ -36,10 +36,10 @@ STEPS = {"target_weight": 0.01, "lenience": 0.01, "temperature": 0.05, "top_p": 
 NO_DRAFTS = "The autoregressive rule drafts nothing."
 DEPENDENT = ("target_weight", "lenience", "ensemble", "drafter", "head", "rank", "draft_length")
 HEAD_LABELS = {
-    "own": "Low rank: every token, fewer weights",
-    "truncated": f"Truncated: the {DEFAULT_SIZES['truncated']:,} most frequent tokens",
-    "dynamic": f"Dynamic: {DEFAULT_SIZES['dynamic']:,} candidates, chosen at every step",
-    "full": "Full: a row of weights for every token",
+    "own": "Low rank, all tokens",
+    "truncated": f"Truncated, {DEFAULT_SIZES['truncated']:,} tokens",
+    "dynamic": f"Dynamic, {DEFAULT_SIZES['dynamic']:,} tokens",
+    "full": "Full, all tokens",
 }
 HEAD_HELP = {
     "own": "Two thin factors in place of one large matrix.",

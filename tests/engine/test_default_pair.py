@@ -178,7 +178,7 @@ def check_greedy(target: LanguageModel, prompts: list[list[int]], texts: list[li
     ("drafter", "draft_length", "chosen"),
     [
         ("auto", 2, slice(0, None, 20)),
-        ("ngram", 3, slice(4, None, 40)),
+        ("ngram", 3, slice(4, None, 60)),
         pytest.param("auto", 1, slice(None), marks=pytest.mark.slow),
         pytest.param("ngram", 3, slice(2, None, 4), marks=pytest.mark.slow),
     ],

@@ -97,7 +97,8 @@ def test_the_best_drafter_is_the_one_written(toy, monkeypatch):
 
 
 def test_a_stopped_run_goes_on_and_ends_like_a_whole_one(toy, target, monkeypatch):
-    whole = distill.run(config(toy, out=str(toy / "whole"), corpus=str(toy / "corpus")), quiet)
+    short = {"corpus": str(toy / "corpus"), "epochs": 2.0}
+    whole = distill.run(config(toy, out=str(toy / "whole"), **short), quiet)
 
     def stop_at(step):
         def progress(what, done, total):
@@ -108,8 +109,8 @@ def test_a_stopped_run_goes_on_and_ends_like_a_whole_one(toy, target, monkeypatc
 
     monkeypatch.setattr(distill, "SAVE_S", 0.0)
     with pytest.raises(KeyboardInterrupt):
-        distill.run(config(toy, corpus=str(toy / "corpus")), stop_at(30))
-    resumed = distill.run(config(toy, corpus=str(toy / "corpus"), resume=True), quiet)
+        distill.run(config(toy, **short), stop_at(21))
+    resumed = distill.run(config(toy, resume=True, **short), quiet)
 
     assert resumed["metrics"] == whole["metrics"]
     first, second = (EagleDrafter.load(toy / name, target).model.named_weights() for name in ("whole", "made"))

@@ -12,7 +12,6 @@ import gradio as gr
 import pandas as pd
 
 from explorer.errors import ExplorerError, SettingError
-from explorer.tasks import TASKS
 from explorer.ui.jobs import Job, Jobs
 
 QUIET = {"show_progress": "hidden", "api_visibility": "private"}
@@ -24,7 +23,7 @@ CURVES = (
     ("weight", "Weight w", "mean weight of the target"),
 )
 # Tasks that need no file from the visitor; the others are for the command line.
-OFFERED = ("arithmetic", "fidelity")
+OFFERED = {"arithmetic": "Arithmetic: small sums", "fidelity": "Fidelity to the target"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +57,7 @@ def build(jobs: Jobs, target: str, drafter: str, view: gr.HTML, tabs: gr.Tabs) -
                 start = gr.Button("Start", variant="primary", elem_id="train-start", min_width=60)
                 stop = gr.Button("Stop", elem_id="train-stop", min_width=60)
                 resume = gr.Button("Resume", elem_id="train-resume", min_width=60)
-        with gr.Column(elem_classes="stage", scale=1, min_width=0):
+        with gr.Column(elem_classes=["stage", "train"], scale=1, min_width=0):
             chosen = gr.Dropdown([], label="Training", elem_id="train-job", filterable=False)
             status = gr.Textbox(label="State", interactive=False, elem_id="train-state", lines=1, max_lines=3)
             plots = [
@@ -104,8 +103,8 @@ def build(jobs: Jobs, target: str, drafter: str, view: gr.HTML, tabs: gr.Tabs) -
 def _inputs(caps: Caps) -> list[gr.components.Component]:
     return [
         gr.Dropdown(
-            [(TASKS[name].__doc__.splitlines()[0], name) for name in OFFERED],
-            value=OFFERED[0],
+            [(label, name) for name, label in OFFERED.items()],
+            value=next(iter(OFFERED)),
             label="Task",
             info="What is rewarded.",
             filterable=False,
