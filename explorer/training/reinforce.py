@@ -17,17 +17,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
 from torch import Generator, Tensor
 
 from explorer.engine.config import DecodeConfig
 from explorer.engine.pair import ModelPair, encode_chat
 from explorer.engine.rollout import Rollout, sample_rollouts
-from explorer.errors import ExplorerError, SettingError, WeightsError
+from explorer.errors import ExplorerError, SettingError
 from explorer.heads.ensemble import INPUTS, EnsembleHead
 from explorer.settings import check_ranges, setting
 from explorer.tasks.base import Example, Task
+from explorer.training import state
 from explorer.training.objective import Tokens, advantages, loss, returns_to_go
 from explorer.training.workers import Workers
 
@@ -227,44 +226,19 @@ class Reinforcer:
         }
 
     def save_state(self, path: Path) -> None:
-        """Head and optimizer, whole or not at all.
-
-        Raises:
-            WeightsError: The file cannot be written; the last one is kept.
-        """
+        """Head and optimizer, see `state.save`."""
         tensors = {f"head.{name}": value for name, value in self.head.state_dict().items()}
-        for index, state in self.optimizer.state_dict()["state"].items():
-            tensors |= {f"adam.{index}.{key}": value for key, value in state.items()}
-        tensors["step"] = torch.tensor(self.step)
-        part = path.with_suffix(".part")
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            save_file({name: tensor.contiguous().clone() for name, tensor in tensors.items()}, part)
-            part.replace(path)
-        except (OSError, SafetensorError) as error:
-            part.unlink(missing_ok=True)
-            raise WeightsError(
-                f"{path} could not be written ({error}). The last one is kept; free some space."
-            ) from error
+        state.save(path, tensors | {"step": torch.tensor(self.step)}, self.optimizer)
 
     def load_state(self, path: Path) -> None:
-        """Go on from what `save_state` wrote.
+        """Go on from what `save_state` wrote, see `state.load`."""
 
-        Raises:
-            WeightsError: The file is missing, damaged or of another head.
-        """
-        try:
-            tensors = load_file(path)
-            self.head.load_state_dict({n[5:]: t for n, t in tensors.items() if n.startswith("head.")})
-            record = self.optimizer.state_dict()
-            for name, value in tensors.items():
-                if name.startswith("adam."):
-                    _, index, key = name.split(".")
-                    record["state"].setdefault(int(index), {})[key] = value
-            self.optimizer.load_state_dict(record)
+        def take(tensors: dict[str, Tensor]) -> None:
+            head = {name[5:]: value for name, value in tensors.items() if name.startswith("head.")}
+            self.head.load_state_dict(head)
             self.step = int(tensors["step"])
-        except (OSError, SafetensorError, KeyError, RuntimeError, ValueError) as error:
-            raise WeightsError(f"{path} cannot be resumed from ({error}). Start anew, without --resume.") from error
+
+        state.load(path, self.optimizer, take)
 
 
 def tokens_of(rollouts: Sequence[Rollout]) -> Tokens:

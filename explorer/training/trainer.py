@@ -12,15 +12,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
 from torch import Generator, Tensor
 from torch.nn import functional
 
-from explorer.errors import ExplorerError, SettingError, WeightsError
+from explorer.errors import ExplorerError, SettingError
 from explorer.heads.draft import FullHead, LowRankHead
 from explorer.heads.eagle import EagleModel
 from explorer.settings import check_ranges, setting
+from explorer.training import state
 from explorer.training.calibration import Row
 from explorer.training.closed_form import TargetHead
 from explorer.training.head_loss import LOSSES, Columns, choose_columns, head_loss
@@ -188,47 +187,22 @@ class Trainer:
         return model
 
     def save_state(self, path: Path) -> None:
-        """Weights and optimizer in float32, whole or not at all.
-
-        Raises:
-            WeightsError: The file cannot be written; the last one is kept.
-        """
-        tensors = {f"weight.{name}": weight.detach() for name, weight in self.weights.items()}
-        for index, state in self.optimizer.state_dict()["state"].items():
-            tensors |= {f"adam.{index}.{key}": value for key, value in state.items()}
-        tensors |= {"step": torch.tensor(self.step), "generator": self.generator.get_state(), "sizes": self.sizes}
-        part = path.with_suffix(".part")
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, part)
-            part.replace(path)
-        except (OSError, SafetensorError) as error:
-            part.unlink(missing_ok=True)
-            raise WeightsError(
-                f"{path} could not be written ({error}). The last one is kept; free some space."
-            ) from error
+        """Weights and optimizer in float32, see `state.save`."""
+        tensors = {f"weight.{name}": weight for name, weight in self.weights.items()}
+        more = {"step": torch.tensor(self.step), "generator": self.generator.get_state(), "sizes": self.sizes}
+        state.save(path, tensors | more, self.optimizer)
 
     def load_state(self, path: Path) -> None:
-        """Go on from what `save_state` wrote.
+        """Go on from what `save_state` wrote, see `state.load`."""
 
-        Raises:
-            WeightsError: The file is missing, damaged or of another drafter.
-        """
-        try:
-            tensors = load_file(path)
+        def take(tensors: dict[str, Tensor]) -> None:
             with torch.no_grad():
                 for name, weight in self.weights.items():
                     weight.copy_(tensors[f"weight.{name}"])
-            record = self.optimizer.state_dict()
-            for name, value in tensors.items():
-                if name.startswith("adam."):
-                    _, index, key = name.split(".")
-                    record["state"].setdefault(int(index), {})[key] = value
-            self.optimizer.load_state_dict(record)
             self.step, self.sizes = int(tensors["step"]), tensors["sizes"]
             self.generator.set_state(tensors["generator"])
-        except (OSError, SafetensorError, KeyError, RuntimeError, ValueError) as error:
-            raise WeightsError(f"{path} cannot be resumed from ({error}). Start anew, without --resume.") from error
+
+        state.load(path, self.optimizer, take)
 
 
 @dataclass(slots=True)
