@@ -19,6 +19,8 @@ def pytest_configure(config: pytest.Config) -> None:
     """Browser tests may be skipped on a laptop, never in CI."""
     if os.environ.get("CI") and find_chromium() is None:
         raise pytest.UsageError("CI is set and no Chromium is installed: the browser tests would be skipped.")
+    if os.environ.get("CI") and shutil.which("cc") is None:
+        raise pytest.UsageError("CI is set and no C compiler is installed: the compiled passes would not be tested.")
 
 
 @pytest.fixture(scope="session")

@@ -189,6 +189,8 @@ def _config(kind: str, vocab: int, context: int) -> object:
     match kind:
         case "llama":
             return LlamaConfig(**small)
+        case "wide_llama":  # whole vectors in every layer, as compiled code needs; the vocabulary is no whole group
+            return LlamaConfig(**small | {"hidden_size": 64, "intermediate_size": 112})
         case "mistral":  # every layer slides
             return MistralConfig(**small, sliding_window=WINDOW)
         case "qwen3":  # sliding and full layers

@@ -23,6 +23,7 @@ from explorer.engine.config import DecodeConfig
 from explorer.engine.drafters import Draft, Sequences, refuse_rank, stop_unsure
 from explorer.engine.head_parts import model_of, read_parts
 from explorer.engine.models import LanguageModel, fingerprint_of
+from explorer.engine.native import MAX_TOKENS, NativeEagle, suits
 from explorer.engine.sampling import Sampler
 from explorer.errors import ModelPairError, SettingError, WeightsError
 from explorer.heads import checkpoint
@@ -43,9 +44,18 @@ class EagleDrafter:
     kind = "eagle"
 
     def __init__(
-        self, model: EagleModel, name: str, parts: HeadParts | None = None, choice: HeadChoice = OWN_HEAD
+        self,
+        model: EagleModel,
+        name: str,
+        parts: HeadParts | None = None,
+        choice: HeadChoice = OWN_HEAD,
+        native: NativeEagle | None = None,
     ) -> None:
-        self.model, self.name, self.choice = model.eval(), name, choice
+        """Take a model; `native` is its compiled layer, made here where a packed model has none yet."""
+        shape = model.shape
+        if native is None and model.is_packed and suits(shape.hidden_size, shape.intermediate_size, shape.head_dim):
+            native = NativeEagle(model)
+        self.model, self.name, self.choice, self.native = model.eval(), name, choice, native
         self.parts = parts or HeadParts(model.head)
         self.metrics: Mapping[str, Any] = {}
         self.features, self.hidden_size = model.shape.features, model.shape.hidden_size
@@ -93,7 +103,7 @@ class EagleDrafter:
         # The copy's own table of parts: without it, both models would change heads.
         model._modules = dict(model._modules)
         model.head = head
-        return EagleDrafter(model, self.name, self.parts, choice)
+        return EagleDrafter(model, self.name, self.parts, choice, self.native)
 
     @cached_property
     def fingerprint(self) -> str:
@@ -114,7 +124,7 @@ class EagleDrafter:
                 f"rank is {rank}; the head of {self.name} has rank {self.max_rank}. Choose 1 to {self.max_rank}, "
                 "or 0 for the highest."
             )
-        return EagleSession(self.model, batch_size, capacity, config)
+        return EagleSession(self.model, batch_size, capacity, config, self.native)
 
     def describe(self, rank: int) -> dict[str, object]:
         """JSON facts for the trace; the shared embedding is the target's and not counted.
@@ -152,8 +162,15 @@ class EagleSession:
     What a rejected draft left behind lies beyond that count, is hidden by position, and is written over.
     """
 
-    def __init__(self, model: EagleModel, batch_size: int, capacity: int, config: DecodeConfig) -> None:
-        shape = model.shape
+    def __init__(
+        self,
+        model: EagleModel,
+        batch_size: int,
+        capacity: int,
+        config: DecodeConfig,
+        native: NativeEagle | None = None,
+    ) -> None:
+        shape, self.native = model.shape, native
         self.model, self.rank, self.min_prob = model, config.rank, config.min_draft_prob
         slots = (batch_size, capacity, shape.num_kv_heads, shape.head_dim)
         self.keys = torch.zeros(slots, dtype=model.dtype, device=model.embedding.device)
@@ -176,7 +193,7 @@ class EagleSession:
         longest = int(lengths.max())
         if sequences.features is None or longest < 2:
             return Draft(ids=lengths.new_zeros(len(lengths), 0), lengths=torch.zeros_like(lengths))
-        state = self._read(sequences, longest)
+        state, normed = self._read(sequences, longest)
         B, K, shape = len(lengths), draft_length, self.model.shape
         counts = torch.where(lengths > 1, K, 0)
         ids = lengths.new_zeros(B, K)
@@ -185,8 +202,10 @@ class EagleSession:
         for step in range(K):
             if step:
                 positions = (lengths + (step - 2)).clamp(min=0).unsqueeze(1)
-                state = self._advance(ids[:, step - 1 : step], state.unsqueeze(1), positions, longest + step - 1)
-            hidden[:, step] = self.model.normed(state)
+                last = torch.zeros_like(lengths)
+                entries = ids[:, step - 1 : step], state.unsqueeze(1), positions
+                state, normed = self._advance(*entries, longest + step - 1, last)
+            hidden[:, step] = normed
             probs[:, step] = sampler.probs(self.model.head(hidden[:, step], self.rank))
             counts = stop_unsure(counts, probs[:, step], step, self.min_prob)
             if not (counts > step).any():
@@ -195,8 +214,8 @@ class EagleSession:
             ids[:, step] = sampler.draw(probs[:, step], generator)
         return Draft(ids=ids[:, :K], lengths=counts, probs=probs[:, :K], hidden=hidden[:, :K])
 
-    def _read(self, sequences: Sequences, longest: int) -> Tensor:
-        """(B, D) outputs at each row's last pair, after one pass over the pairs confirmed since the last call."""
+    def _read(self, sequences: Sequences, longest: int) -> tuple[Tensor, Tensor]:
+        """Outputs (B, D) at each row's last pair, and normed, after one pass over the pairs confirmed since."""
         features, feature_starts = sequences.features, sequences.feature_starts
         last = (sequences.lengths - 2).clamp(min=0)  # a row of one token has no pair: what it computes is thrown away
         starts = torch.minimum(self.filled, last)
@@ -210,16 +229,19 @@ class EagleSession:
         self.filled = (sequences.lengths - 1).clamp(min=0)
         return self._advance(ids, states, positions, longest - 1, counts - 1)
 
-    def _advance(self, ids: Tensor, states: Tensor, positions: Tensor, end: int, last: Tensor | None = None) -> Tensor:
-        """Write entries (B, M) into the cache and return the output (B, D) of one of them, `last` (B,), else the first.
+    def _advance(self, ids: Tensor, states: Tensor, positions: Tensor, end: int, last: Tensor) -> tuple[Tensor, Tensor]:
+        """Write entries (B, M) into the cache; the output (B, D) of one of them, `last` (B,), before and after its norm.
 
         Only that one looks back: nothing ever reads the outputs of the others.
         """
         shape = self.model.shape
+        if self.native is not None and ids.numel() <= MAX_TOKENS:
+            slots = self.keys, self.values
+            return self.native(ids, states, positions, last, self.model.rope(1), slots)
         queries, keys, values = self.model.project(ids, states, positions)
         self.keys[self.rows, positions] = keys
         self.values[self.rows, positions] = values
-        if last is None or states.shape[1] == 1:
+        if states.shape[1] == 1:
             query, state, at = queries[:, 0], states[:, 0], positions
         else:
             at = last.unsqueeze(1)
@@ -238,7 +260,8 @@ class EagleSession:
             self.values[:, :end].transpose(1, 2),
             attn_mask=mask,
         )
-        return self.model.finish(state, attended.flatten(1))
+        output = self.model.finish(state, attended.flatten(1))
+        return output, self.model.normed(output)
 
 
 def shape_of(target: LanguageModel, max_rank: int, intermediate_size: int | None = None) -> EagleShape:

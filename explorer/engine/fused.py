@@ -1,7 +1,8 @@
 """A Llama decoder with few, large operations, for processors: the fast twin of the plain path in `models`.
 
 Projections that read the same input are one packed matrix, norm weights are folded into the matrices behind them, and
-grouped query heads are laid out as a sequence, so that keys and values are never repeated.
+grouped query heads are laid out as a sequence, so that keys and values are never repeated. A pass over few tokens is one
+call of compiled code where there is a compiler (`native`), and this module's operators otherwise.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from explorer.engine.cache import RowCache
+from explorer.engine.cache import RowCache, visible
+from explorer.engine.native import MAX_TOKENS, NativeLlama, suits
 from explorer.heads.packed import PackedLinear
 
 
@@ -47,16 +49,34 @@ class FusedLlama(nn.Module):
         while len(base.layers):
             self.layers.append(_Layer(base.layers[0]))
             del base.layers[0]
+        self.native: NativeLlama | None = None
+
+    def compile(self) -> None:
+        """Take passes over few tokens to compiled code, if there is a compiler and the sizes suit it."""
+        first = self.layers[0]
+        head_dim = first.out.in_features // self.num_heads
+        if not suits(first.down.out_features, first.down.in_features, head_dim):
+            return
+        self.native = NativeLlama(
+            [
+                (layer.qkv.weight, layer.out.weight, *layer.gate_up.weight.chunk(2), layer.down.weight)
+                for layer in self.layers
+            ],
+            self.head.weight,
+            self.final_norm.weight,
+            num_heads=self.num_heads,
+            num_kv_heads=self.num_kv_heads,
+            eps=self.eps,
+        )
 
     def forward(
-        self, ids: Tensor, positions: Tensor, mask: Tensor | None, cache: RowCache, keep: int, wanted: frozenset[int]
+        self, ids: Tensor, positions: Tensor, cache: RowCache, keep: int, wanted: frozenset[int]
     ) -> tuple[Tensor, dict[int, Tensor]]:
         """Logits (B, keep, rows), and the wanted hidden states (B, T, D) by index, as transformers numbers them.
 
         Args:
             ids: (B, T) int64.
             positions: (B, T) int64, for the rotary embedding; the cache knows its own.
-            mask: (B, 1, T, end) bool, what each query may look at.
             cache: Placed at the pass's positions.
             keep: How many of the last tokens need logits.
             wanted: Indices of hidden states; the last is taken after the final norm.
@@ -64,10 +84,13 @@ class FusedLlama(nn.Module):
         state = self.embed(ids)
         cos, sin = self.rotary(state, positions)
         first, second = sin.chunk(2, dim=-1)
-        rope = cos.unsqueeze(2), torch.cat([-first, second], dim=-1).unsqueeze(2)
-        groups = self.num_heads // self.num_kv_heads
-        if mask is not None:
-            mask = None if mask.shape[0] == 1 and mask.shape[2] == 1 else mask.repeat(1, 1, groups, 1)
+        sin = torch.cat([-first, second], dim=-1)
+        if self.native is not None and ids.numel() <= MAX_TOKENS:
+            return self.native(state, cos, sin, cache, keep, wanted)
+        rope = cos.unsqueeze(2), sin.unsqueeze(2)
+        mask = None
+        if ids.numel() > 1:
+            mask = visible(cache.positions, cache.end).repeat(1, 1, self.num_heads // self.num_kv_heads, 1)
         found = {}
         for index, layer in enumerate(self.layers):
             if index in wanted:

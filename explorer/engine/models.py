@@ -96,6 +96,7 @@ class LanguageModel:
         self.is_packed = True
         if self.fused is not None:
             self.fused.head = self.model.get_output_embeddings()
+            self.fused.compile()
 
     def last_feed_forward(self) -> Tensor | None:
         """(2 I, D) float32 gate and up projections of the last layer, its norm folded in; None if it has none such."""
@@ -135,14 +136,13 @@ class LanguageModel:
         positions = cache.at(starts, ids.shape[1])
         # Columns that only pad a shorter row may lie past the context; learned positions have no entry there.
         inside = positions.clamp(max=self.context_length - 1)
-        masks = self._masks(positions, cache.end)
         wanted = (*features, self.num_layers) if last_hidden else features
         if self.fused is not None:
-            logits, states = self.fused(ids, inside, masks, cache, keep, frozenset(wanted))
+            logits, states = self.fused(ids, inside, cache, keep, frozenset(wanted))
         else:
             output = self.model(
                 input_ids=ids,
-                attention_mask=masks,
+                attention_mask=self._masks(positions, cache.end),
                 position_ids=inside,
                 cache=cache,
                 use_cache=True,

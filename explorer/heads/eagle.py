@@ -152,6 +152,11 @@ class EagleModel(nn.Module):
             self._packed[name] = PackedLinear(getattr(self, name))
         self.head.pack()
 
+    @property
+    def is_packed(self) -> bool:
+        """Whether it multiplies with float16 copies."""
+        return bool(self._packed)
+
     def _linear(self, inputs: Tensor, name: str) -> Tensor:
         packed = self._packed.get(name)
         return functional.linear(inputs, getattr(self, name)) if packed is None else packed(inputs)
