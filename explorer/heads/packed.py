@@ -12,6 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from explorer.heads.native import MAX_TOKENS, PackedMatrix, library
+
 # FBGEMM packs for whatever processor it finds; these are the names under which torch offers it.
 _ENGINES = ("fbgemm", "x86")
 
@@ -44,6 +46,24 @@ class PackedLinear(nn.Module):
     def forward(self, inputs: Tensor) -> Tensor:
         """The layer's output (..., out)."""
         return torch.ops.quantized.linear_dynamic_fp16(inputs, self.packed)
+
+
+class DraftLinear(PackedLinear):
+    """A matrix of a drafter. Few inputs are multiplied with eight-bit weights by compiled code, where that runs.
+
+    A drafter may be a little wrong: the rule makes up for it, and half the bytes are half the time.
+    """
+
+    def __init__(self, weight: Tensor) -> None:
+        """Pack (out, in) twice."""
+        super().__init__(weight)
+        self.few = PackedMatrix(weight, bits=8) if library() is not None else None
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """The layer's output (..., out)."""
+        if self.few is None or inputs.numel() > MAX_TOKENS * self.in_features:
+            return super().forward(inputs)
+        return self.few(inputs)
 
 
 def pack_linears(module: nn.Module) -> None:

@@ -274,7 +274,8 @@ def test_heads_of_a_packed_target_are_packed(tmp_path, head):
     plain = HeadParts(drafter.parts.own, counts=drafter.parts.counts, scorer=drafter.parts.scorer)
     hidden = torch.randn(3, 32, generator=Generator().manual_seed(0))
     expected = plain.build(HeadChoice(kind, size), "plain")(hidden, rank)
-    torch.testing.assert_close(module(hidden, rank), expected, atol=0.02, rtol=0.02)
+    # Float16 and eight bits: each of a row's weights is off by at most a 254th of its largest.
+    torch.testing.assert_close(module(hidden, rank), expected, atol=0.15, rtol=0.02)
     assert answers(ModelPair(target, drafter), [[1, 2, 3]], rank=rank, max_new_tokens=6) == answers(
         ModelPair(target, drafter), [[1, 2, 3]], rule="ar", max_new_tokens=6
     )

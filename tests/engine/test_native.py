@@ -8,24 +8,23 @@ import torch
 from eagles import random_eagle
 from toys import VOCAB, answers, language_model, perturbed, prompts_of, random_network, run, texts_of
 
-from explorer.engine import native
 from explorer.engine.config import DecodeConfig
 from explorer.engine.drafters import ModelDrafter
 from explorer.engine.eagle import EagleDrafter, EagleSession
 from explorer.engine.metrics import count
 from explorer.engine.pair import ModelPair
+from explorer.heads import native
 
 pytestmark = pytest.mark.skipif(native.library() is None, reason="needs a C compiler and an x86-64-v3 processor")
-FLAGS = {"native": native.FOR_THIS_PROCESSOR, "avx2": ("-mavx2", "-mfma", "-mf16c")}
+FLAGS = {"native": native.PROCESSOR_FLAGS, "avx2": ("-mavx2", "-mfma", "-mf16c")}
 PROMPTS = prompts_of((2, 9, 30, 5))
 
 
 @pytest.fixture(params=FLAGS, autouse=True)
 def code(request, monkeypatch):
     """Every test runs on both widths of vectors."""
-    chosen = native.library(FLAGS[request.param])
-    monkeypatch.setattr(native, "library", lambda: chosen)
-    return chosen
+    monkeypatch.setattr(native, "PROCESSOR_FLAGS", FLAGS[request.param])
+    assert native.library() is not None
 
 
 def model_of(network=None):
@@ -102,23 +101,33 @@ def test_greedy_text_is_the_text_of_the_operators():
     assert 0 < count(events).num_accepted < count(events).num_tested
 
 
+def eightfold(weight):
+    """The weights as eight bits and a scale per row give them."""
+    scale = weight.abs().amax(-1, keepdim=True).clamp(min=1e-30) / 127
+    return (weight / scale).round() * scale
+
+
 def eagle_of(target, **changes):
-    """A packed drafter with whole vectors in its layer."""
+    """A drafter whose weights are already what eight bits can say, and its operators."""
     model = random_eagle(target, 12)
     for name, value in changes.items():
         object.__setattr__(model.shape, name, value)
+    for weight in (model.fc, model.qkv, model.out, model.gate_up, model.mlp_down, model.head.down):
+        weight.data = eightfold(weight.data)
+    model.head.up_t.data = eightfold(model.head.up_t.data.t()).t().contiguous()
+    plain = copy.deepcopy(model)
     model.pack()
-    drafter = EagleDrafter(model, "eagle")
-    assert drafter.native is not None
-    return drafter
+    fast, slow = EagleDrafter(model, "eagle"), EagleDrafter(plain, "eagle")
+    assert fast.native is not None
+    assert slow.native is None
+    return fast, slow
 
 
-@pytest.mark.parametrize("norm_before_residual", [False, True])
-def test_a_compiled_drafter_is_the_drafter_of_the_operators(norm_before_residual):
-    target = model_of()
-    drafter = eagle_of(target, norm_before_residual=norm_before_residual)
+@pytest.mark.parametrize("changes", [{}, {"norm_before_residual": True}, {"intermediate_size": 0}])
+def test_a_compiled_drafter_is_the_drafter_of_the_operators(changes):
     generator = torch.Generator().manual_seed(2)
-    ours, theirs = (EagleSession(drafter.model, 3, 40, DecodeConfig(), compiled) for compiled in (drafter.native, None))
+    fast, slow = eagle_of(model_of(), **changes)
+    ours, theirs = (EagleSession(one.model, 3, 40, DecodeConfig(), one.native) for one in (fast, slow))
     with torch.inference_mode():
         for width, start in ((4, 0), (1, 4), (2, 3)):
             ids = torch.randint(VOCAB, (3, width), generator=generator)
@@ -132,29 +141,34 @@ def test_a_compiled_drafter_is_the_drafter_of_the_operators(norm_before_residual
     torch.testing.assert_close(ours.values, theirs.values, atol=2e-4, rtol=2e-5)
 
 
+@pytest.mark.parametrize("rank", [1, 5, 12, 0])
+def test_every_prefix_of_a_compiled_head_is_that_rank(rank):
+    fast, slow = eagle_of(model_of())
+    hidden = torch.randn(2, 3, 64, generator=torch.Generator().manual_seed(3))
+    torch.testing.assert_close(fast.model.head(hidden, rank), slow.model.head(hidden, rank), atol=2e-4, rtol=2e-5)
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (70, 33), (32, 64), (97, 5)])
+@pytest.mark.parametrize("bits", [8, 16])
+def test_a_packed_matrix_multiplies_like_its_rounded_weights(bits, shape):
+    generator = torch.Generator().manual_seed(4)
+    weight = torch.randn(shape, generator=generator)
+    weight[0] = 0
+    rounded = weight.half().float() if bits == 16 else eightfold(weight)
+    for n in (1, 2, 7, 8, 9, 16):
+        inputs = torch.randn(n, shape[1], generator=generator)
+        product = native.PackedMatrix(weight, bits=bits)(inputs)
+        torch.testing.assert_close(product, inputs @ rounded.t(), atol=1e-4, rtol=1e-5)
+
+
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_a_decode_with_a_compiled_drafter_drafts_the_same(temperature):
     target = model_of()
-    drafter = eagle_of(target)
-    slow = EagleDrafter(drafter.model, "eagle")
-    slow.native = None
     settings = {"draft_length": 3, "max_new_tokens": 16, "temperature": temperature}
-    fast, plain = (run(ModelPair(target, one), PROMPTS, **settings) for one in (drafter, slow))
+    fast, slow = (run(ModelPair(target, one), PROMPTS, **settings) for one in eagle_of(target))
     assert [(e.draft_ids, e.num_accepted, e.next_id) for e in fast] == [
-        (e.draft_ids, e.num_accepted, e.next_id) for e in plain
+        (e.draft_ids, e.num_accepted, e.next_id) for e in slow
     ]
-
-
-def test_a_drafter_without_a_feed_forward_part():
-    model = random_eagle(model_of(), 12)
-    object.__setattr__(model.shape, "intermediate_size", 0)
-    model.pack()
-    short = EagleDrafter(model, "bare")
-    sessions = [EagleSession(model, 1, 8, DecodeConfig(), compiled) for compiled in (short.native, None)]
-    entries = torch.tensor([[3]]), torch.ones(1, 1, 64), torch.tensor([[0]]), 1, torch.tensor([0])
-    with torch.inference_mode():
-        for found, expected in zip(*(session._advance(*entries) for session in sessions), strict=True):
-            torch.testing.assert_close(found, expected, atol=2e-4, rtol=2e-5)
 
 
 def test_sizes_that_are_no_whole_vectors_go_operator_by_operator():
@@ -165,33 +179,27 @@ def test_sizes_that_are_no_whole_vectors_go_operator_by_operator():
 
 
 def test_without_a_compiler_it_says_so_and_decodes(monkeypatch, tmp_path, caplog):
-    monkeypatch.undo()
     monkeypatch.setenv("CC", str(tmp_path / "no-such-compiler"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    native.library.cache_clear()
-    try:
-        with caplog.at_level(logging.WARNING):
-            assert native.library() is None
-        assert "no-such-compiler" in caplog.text
-        model = language_model(copy.deepcopy(random_network("wide_llama")))
-        model.pack()
-        assert model.fused.native is None
-        assert answers(ModelPair(model, None), [PROMPTS[0]], rule="ar", max_new_tokens=4)
-    finally:
-        native.library.cache_clear()
+    with caplog.at_level(logging.WARNING):
+        assert native.library() is None
+    assert "no-such-compiler" in caplog.text
+    model = language_model(copy.deepcopy(random_network("wide_llama")))
+    model.pack()
+    assert model.fused.native is None
+    eagle = random_eagle(model, 12)
+    eagle.pack()
+    pair = ModelPair(model, EagleDrafter(eagle, "eagle"))
+    assert pair.drafter.native is None
+    assert answers(pair, PROMPTS, max_new_tokens=4) == answers(pair, PROMPTS, rule="ar", max_new_tokens=4)
 
 
 def test_it_is_compiled_once_and_can_be_switched_off(monkeypatch, tmp_path):
-    monkeypatch.undo()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    first = native._compiled(native.FOR_THIS_PROCESSOR)
+    first = native._compiled("cc", native.PROCESSOR_FLAGS)
     stamp = first.stat().st_mtime_ns
-    assert native._compiled(native.FOR_THIS_PROCESSOR) == first
+    assert native._compiled("cc", native.PROCESSOR_FLAGS) == first
     assert first.stat().st_mtime_ns == stamp
     assert [path.name for path in first.parent.iterdir()] == [first.name]
-    native.library.cache_clear()
     monkeypatch.setenv("EXPLORER_NATIVE", "0")
-    try:
-        assert native.library() is None
-    finally:
-        native.library.cache_clear()
+    assert native.library() is None

@@ -1,5 +1,5 @@
-/* One pass of a Llama decoder, or of an EAGLE drafter's layer, over a handful of tokens: weights in float16, arithmetic
- * in float32.
+/* One pass of a Llama decoder, or of an EAGLE drafter's layer, over a handful of tokens: weights in float16, a drafter's in
+ * eight bits with a scale per row, and arithmetic in float32.
  *
  * A pass over few tokens reads every weight once, so memory sets its time, if nothing else stands in the way. Here the
  * whole pass is one parallel region whose threads meet five times a layer; nothing is allocated and no operator is
@@ -24,7 +24,10 @@
 #define TILE 8 /* tokens that share one reading of a group: TILE * VECTORS sums fit the registers */
 typedef float vec __attribute__((vector_size(64), aligned(4)));
 typedef int32_t ivec __attribute__((vector_size(64)));
-static inline vec widen(const uint16_t *p) { return (vec)_mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)p)); }
+static inline vec half(const void *p) { return (vec)_mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)p)); }
+static inline vec byte(const void *p) {
+  return (vec)_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)p)));
+}
 static inline float total(vec v) { return _mm512_reduce_add_ps((__m512)v); }
 static inline vec between(vec v, float low, float high) {
   return (vec)_mm512_min_ps(_mm512_max_ps((__m512)v, _mm512_set1_ps(low)), _mm512_set1_ps(high));
@@ -34,7 +37,10 @@ static inline vec between(vec v, float low, float high) {
 #define TILE 3
 typedef float vec __attribute__((vector_size(32), aligned(4)));
 typedef int32_t ivec __attribute__((vector_size(32)));
-static inline vec widen(const uint16_t *p) { return (vec)_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)p)); }
+static inline vec half(const void *p) { return (vec)_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)p)); }
+static inline vec byte(const void *p) {
+  return (vec)_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)p)));
+}
 static inline float total(vec v) {
   __m128 s = _mm_add_ps(_mm256_castps256_ps128((__m256)v), _mm256_extractf128_ps((__m256)v, 1));
   s = _mm_add_ps(s, _mm_movehl_ps(s, s));
@@ -49,8 +55,13 @@ static inline vec between(vec v, float low, float high) {
 
 #define GROUP 32
 #define VECTORS (GROUP / LANES)
-#define AHEAD 64 /* columns fetched early: with several inputs the processor does not look far enough by itself */
+#define AHEAD 4096 /* bytes fetched early: with several inputs the processor does not look far enough by itself */
 #define SPINS 4000 /* looks at the barrier before the processor is offered to others */
+
+typedef struct {
+  const void *data;   /* packed float16, or bytes */
+  const float *scale; /* of each row of bytes; NULL for float16 */
+} Matrix;
 
 typedef struct {
   int32_t num_layers, hidden, heads, kv_heads, head_dim, inner, vocab;
@@ -63,7 +74,7 @@ typedef struct {
 typedef struct {
   int32_t hidden, heads, kv_heads, head_dim, inner, norm_before_residual;
   float eps;
-  const uint16_t *qkv, *out, *gate, *up, *down; /* the last three NULL without a feed-forward part */
+  Matrix qkv, out, gate, up, down; /* the last three empty without a feed-forward part */
   const float *embedding, *input_norm, *hidden_norm, *mlp_norm, *final_norm;
 } Drafter;
 
@@ -105,16 +116,16 @@ static inline vec exponential(vec x) {
   return sum * (vec)power;
 }
 
-/* out[m][0..32) = group of 32 rows times input m; M is known when this is compiled. */
-static inline __attribute__((always_inline)) void tile(const uint16_t *w, const float *x, long stride, int K, const int M,
-                                                       float *out) {
+/* out[m][0..32) = group of 32 rows times input m; M and the kind of weights are known when this is compiled. */
+static inline __attribute__((always_inline)) void tile(const char *w, const int bytes, const float *x, long stride, int K,
+                                                       const int M, float *out) {
   vec sums[TILE][VECTORS];
   for (int m = 0; m < M; m++)
     for (int v = 0; v < VECTORS; v++) sums[m][v] = (vec){0};
-  for (int k = 0; k < K; k++, w += GROUP) {
-    _mm_prefetch((const char *)(w + AHEAD * GROUP), _MM_HINT_T0);
+  for (int k = 0; k < K; k++, w += GROUP * bytes) {
+    _mm_prefetch(w + AHEAD, _MM_HINT_T0);
     vec rows[VECTORS];
-    for (int v = 0; v < VECTORS; v++) rows[v] = widen(w + v * LANES);
+    for (int v = 0; v < VECTORS; v++) rows[v] = bytes == 2 ? half(w + v * LANES * 2) : byte(w + v * LANES);
     for (int m = 0; m < M; m++)
       for (int v = 0; v < VECTORS; v++) sums[m][v] += rows[v] * x[m * stride + k];
   }
@@ -122,22 +133,35 @@ static inline __attribute__((always_inline)) void tile(const uint16_t *w, const 
     for (int v = 0; v < VECTORS; v++) store(out + m * GROUP + v * LANES, sums[m][v]);
 }
 
-/* out (M, 32) = one group of a packed matrix times M inputs of K numbers. */
-static void group_times(const uint16_t *w, const float *x, long stride, int K, int M, float *out) {
+static inline __attribute__((always_inline)) void tiles_of(const char *w, const int bytes, const float *x, long stride,
+                                                           int K, int M, float *out) {
   for (; M > 0; M -= TILE, x += TILE * stride, out += TILE * GROUP) {
     switch (M < TILE ? M : TILE) {
-      case 1: tile(w, x, stride, K, 1, out); break;
-      case 2: tile(w, x, stride, K, 2, out); break;
-      case 3: tile(w, x, stride, K, 3, out); break;
+      case 1: tile(w, bytes, x, stride, K, 1, out); break;
+      case 2: tile(w, bytes, x, stride, K, 2, out); break;
+      case 3: tile(w, bytes, x, stride, K, 3, out); break;
 #if TILE > 3
-      case 4: tile(w, x, stride, K, 4, out); break;
-      case 5: tile(w, x, stride, K, 5, out); break;
-      case 6: tile(w, x, stride, K, 6, out); break;
-      case 7: tile(w, x, stride, K, 7, out); break;
-      case 8: tile(w, x, stride, K, 8, out); break;
+      case 4: tile(w, bytes, x, stride, K, 4, out); break;
+      case 5: tile(w, bytes, x, stride, K, 5, out); break;
+      case 6: tile(w, bytes, x, stride, K, 6, out); break;
+      case 7: tile(w, bytes, x, stride, K, 7, out); break;
+      case 8: tile(w, bytes, x, stride, K, 8, out); break;
 #endif
     }
   }
+}
+
+/* out (M, 32) = rows 32 * group .. of a packed matrix times M inputs, over the first K of its `columns`. */
+static void group_times(Matrix w, long group, int columns, int K, const float *x, int M, float *out) {
+  long at = group * GROUP * columns;
+  if (!w.scale) {
+    tiles_of((const char *)w.data + 2 * at, 2, x, K, K, M, out);
+    return;
+  }
+  tiles_of((const char *)w.data + at, 1, x, K, K, M, out);
+  for (int m = 0; m < M; m++)
+    for (int v = 0; v < GROUP; v += LANES)
+      store(out + m * GROUP + v, load(out + m * GROUP + v) * load(w.scale + group * GROUP + v));
 }
 
 static void share(long count, int thread, int threads, long *first, long *end) {
@@ -147,13 +171,13 @@ static void share(long count, int thread, int threads, long *first, long *end) {
 
 enum { SET, ADD };
 
-/* out (M, N) = or += a packed (N, K) matrix times M inputs; this thread's part of the rows. */
-static void times(const uint16_t *w, long N, int K, const float *x, int M, float *out, int how, float *tiles, int thread,
+/* out (M, N) = or += the first K columns of a packed matrix times M inputs; this thread's part of the rows. */
+static void times(Matrix w, long N, int columns, int K, const float *x, int M, float *out, int how, float *tiles, int thread,
                   int threads) {
   long first, end;
   share((N + GROUP - 1) / GROUP, thread, threads, &first, &end);
   for (long group = first; group < end; group++) {
-    group_times(w + group * GROUP * K, x, K, K, M, tiles);
+    group_times(w, group, columns, K, x, M, tiles);
     long row = group * GROUP, width = N - row < GROUP ? N - row : GROUP;
     for (int m = 0; m < M; m++) {
       float *to = out + m * N + row;
@@ -166,14 +190,14 @@ static void times(const uint16_t *w, long N, int K, const float *x, int M, float
 }
 
 /* hidden (M, I) = silu(gate x) * (up x); this thread's part. */
-static void gated(const uint16_t *gate, const uint16_t *up, long I, int K, const float *x, int M, float *hidden, float *tiles,
+static void gated(Matrix gate, Matrix up, long I, int K, const float *x, int M, float *hidden, float *tiles,
                   int thread, int threads) {
   long first, end;
   float *ups = tiles + M * GROUP;
   share((I + GROUP - 1) / GROUP, thread, threads, &first, &end);
   for (long group = first; group < end; group++) {
-    group_times(gate + group * GROUP * K, x, K, K, M, tiles);
-    group_times(up + group * GROUP * K, x, K, K, M, ups);
+    group_times(gate, group, K, K, x, M, tiles);
+    group_times(up, group, K, K, x, M, ups);
     long row = group * GROUP, width = I - row < GROUP ? I - row : GROUP;
     for (int m = 0; m < M; m++) {
       for (int v = 0; v < GROUP; v += LANES) {
@@ -243,6 +267,20 @@ void pack_matrix(const float *weight, long N, long K, uint16_t *packed) {
       }
 }
 
+/* Pack rows (N, K) into bytes and a scale for each row; the last group is filled up with zeros. */
+void pack_bytes(const float *weight, long N, long K, int8_t *packed, float *scale) {
+  for (long row = 0; row < (N + GROUP - 1) / GROUP * GROUP; row++) {
+    float largest = 0;
+    if (row < N)
+      for (long k = 0; k < K; k++) largest = fmaxf(largest, fabsf(weight[row * K + k]));
+    scale[row] = largest / 127;
+    for (long k = 0; k < K; k++) {
+      float x = largest > 0 ? weight[row * K + k] / scale[row] : 0;
+      packed[(row / GROUP * K + k) * GROUP + row % GROUP] = (int8_t)lrintf(x);
+    }
+  }
+}
+
 /* Ask for large pages: a pass walks through all of it. */
 void use_large_pages(void *start, long size) {
   uintptr_t page = 1 << 21, first = ((uintptr_t)start + page - 1) & ~(page - 1), end = (uintptr_t)start + size;
@@ -288,7 +326,7 @@ void run(const Model *model, int B, int T, int keep, float *state, const int64_t
     for (int layer = 0; layer < model->num_layers; layer++) {
       if (thread == 0 && wanted[layer]) memcpy(wanted[layer], state, (long)M * D * sizeof(float));
       norm(state, M, D, model->eps, NULL, normed);
-      times(model->qkv[layer], projected, D, normed, M, heads, SET, tiles, thread, size_of_team);
+      times((Matrix){model->qkv[layer], NULL}, projected, D, D, normed, M, heads, SET, tiles, thread, size_of_team);
       meet(&meeting);
 
       long first, last;
@@ -312,12 +350,12 @@ void run(const Model *model, int B, int T, int keep, float *state, const int64_t
       }
       meet(&meeting);
 
-      times(model->out[layer], D, attended, mixed, M, state, ADD, tiles, thread, size_of_team);
+      times((Matrix){model->out[layer], NULL}, D, attended, attended, mixed, M, state, ADD, tiles, thread, size_of_team);
       meet(&meeting);
       norm(state, M, D, model->eps, NULL, normed);
-      gated(model->gate[layer], model->up[layer], I, D, normed, M, hidden, tiles, thread, size_of_team);
+      gated((Matrix){model->gate[layer], NULL}, (Matrix){model->up[layer], NULL}, I, D, normed, M, hidden, tiles, thread, size_of_team);
       meet(&meeting);
-      times(model->down[layer], D, I, hidden, M, state, ADD, tiles, thread, size_of_team);
+      times((Matrix){model->down[layer], NULL}, D, I, I, hidden, M, state, ADD, tiles, thread, size_of_team);
       meet(&meeting);
     }
 
@@ -326,7 +364,8 @@ void run(const Model *model, int B, int T, int keep, float *state, const int64_t
       memcpy(wanted[model->num_layers], normed, (long)M * D * sizeof(float));
     for (int row = 0; row < B; row++) /* the kept tokens side by side */
       memmove(normed + (long)row * keep * D, normed + ((long)row * T + T - keep) * D, (long)keep * D * sizeof(float));
-    if (keep) times(model->head, model->vocab, D, normed, B * keep, logits, SET, tiles, thread, size_of_team);
+    if (keep)
+      times((Matrix){model->head, NULL}, model->vocab, D, D, normed, B * keep, logits, SET, tiles, thread, size_of_team);
   }
 }
 
@@ -378,7 +417,7 @@ void draft(const Drafter *drafter, int B, int T, const int64_t *ids, const float
         const float *residual = drafter->norm_before_residual ? inputs + m * 2 * D + D : states + m * D;
         memcpy(state + (long)row * D, residual, D * sizeof(float));
       }
-    times(drafter->qkv, projected, 2 * D, inputs, M, heads, SET, tiles, thread, size_of_team);
+    times(drafter->qkv, projected, 2 * D, 2 * D, inputs, M, heads, SET, tiles, thread, size_of_team);
     meet(&meeting);
 
     long first, final;
@@ -400,24 +439,26 @@ void draft(const Drafter *drafter, int B, int T, const int64_t *ids, const float
     }
     meet(&meeting);
 
-    times(drafter->out, D, attended, mixed, B, state, ADD, tiles, thread, size_of_team);
+    times(drafter->out, D, attended, attended, mixed, B, state, ADD, tiles, thread, size_of_team);
     meet(&meeting);
     if (I) {
       norm(state, B, D, drafter->eps, drafter->mlp_norm, inputs);
       gated(drafter->gate, drafter->up, I, D, inputs, B, hidden, tiles, thread, size_of_team);
       meet(&meeting);
-      times(drafter->down, D, I, hidden, B, state, ADD, tiles, thread, size_of_team);
+      times(drafter->down, D, I, I, hidden, B, state, ADD, tiles, thread, size_of_team);
       meet(&meeting);
     }
     if (thread == 0) norm(state, B, D, drafter->eps, drafter->final_norm, normed);
   }
 }
 
-/* out (M, N) = a packed (N, K) matrix times M inputs; `scratch` has threads * M * 32 floats. */
-void multiply(const uint16_t *packed, long N, int K, const float *x, int M, float *out, float *scratch, int threads) {
+/* out (M, N) = the first K columns of a packed matrix times M inputs; `scratch` has threads * M * 32 floats. */
+void multiply(const void *packed, const float *scale, long N, int columns, int K, const float *x, int M, float *out,
+              float *scratch, int threads) {
 #pragma omp parallel num_threads(threads)
   {
     const int thread = omp_get_thread_num();
-    times(packed, N, K, x, M, out, SET, scratch + (long)thread * M * GROUP, thread, omp_get_num_threads());
+    float *tiles = scratch + (long)thread * M * GROUP;
+    times((Matrix){packed, scale}, N, columns, K, x, M, out, SET, tiles, thread, omp_get_num_threads());
   }
 }
