@@ -94,8 +94,8 @@ class _CountingBatch(Batch):
         chances = torch.where(inside, judged.accept_probs, 0.0)
         expected = chances.cumprod(1).sum(1).tolist()
         distance = None
-        if judged.target_probs is not None and draft.probs is not None and K:
-            distance = 1 - torch.minimum(judged.target_probs[:, :K], draft.probs).sum(-1)
+        if judged.target_probs is not None and draft.laws is not None and K:
+            distance = 1 - torch.minimum(judged.target_probs[:, :K], draft.laws).sum(-1)
         for event in events:
             answer, place, J = self.answers[event.row], places[event.row], event.num_tested
             ids = list(event.emitted_ids)

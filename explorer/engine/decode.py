@@ -186,9 +186,7 @@ class Batch:
         draft.lengths = torch.minimum(draft.lengths, room)
         widest = int(draft.lengths.max())
         if widest < draft.ids.shape[1]:
-            draft.ids = draft.ids[:, :widest]
-            draft.probs = None if draft.probs is None else draft.probs[:, :widest]
-            draft.hidden = None if draft.hidden is None else draft.hidden[:, :widest]
+            draft.cut(widest)
         return draft
 
     def _emit(

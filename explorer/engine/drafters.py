@@ -47,25 +47,41 @@ class Draft:
         probs: (B, K, V) float32 law each id was drawn from (greedy: the untempered softmax whose argmax it is). None
             for a drafter that is certain of its one token (prompt lookup): the law is one-hot.
         hidden: (B, K, D) last hidden state, after the final norm, that produced each law; None if there is none.
+        logits: (B, V) per column, of greedy drafts whose laws nobody may ever look at; `laws` makes them.
     """
 
     ids: Tensor
     lengths: Tensor
     probs: Tensor | None = None
     hidden: Tensor | None = None
+    logits: list[Tensor] | None = None
+
+    @property
+    def laws(self) -> Tensor | None:
+        """(B, K, V), `probs`, made of the logits at the first look."""
+        if self.probs is None and self.logits is not None:
+            self.probs, self.logits = Sampler(temperature=0.0).probs(torch.stack(self.logits, dim=1)), None
+        return self.probs
+
+    def cut(self, width: int) -> None:
+        """Keep the first `width` columns."""
+        self.ids = self.ids[:, :width]
+        self.probs = None if self.probs is None else self.probs[:, :width]
+        self.hidden = None if self.hidden is None else self.hidden[:, :width]
+        self.logits = None if self.logits is None else self.logits[:width]
 
     def prob_of_ids(self) -> Tensor:
         """(B, K) q of each drafted id; 1 in padding."""
-        if self.probs is None:
+        if self.laws is None:
             return torch.ones(self.ids.shape, dtype=torch.float32, device=self.ids.device)
         inside = torch.arange(self.ids.shape[1], device=self.ids.device) < self.lengths.unsqueeze(1)
-        at_ids = self.probs.gather(2, self.ids.unsqueeze(2)).squeeze(2)
+        at_ids = self.laws.gather(2, self.ids.unsqueeze(2)).squeeze(2)
         return torch.where(inside, at_ids, 1.0)
 
     def law(self, row: int, position: int, vocab_size: int) -> Tensor:
         """(V,) the law one id was drawn from."""
-        if self.probs is not None:
-            return self.probs[row, position]
+        if self.laws is not None:
+            return self.laws[row, position]
         one_hot = torch.zeros(vocab_size, dtype=torch.float32, device=self.ids.device)
         one_hot[self.ids[row, position]] = 1.0
         return one_hot

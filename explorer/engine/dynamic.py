@@ -28,7 +28,7 @@ def learned_weight(head: EnsembleHead, result: Pass, draft: Draft, sampler: Samp
     probs = figures = None
     if head.needs_laws:
         probs = sampler.probs(result.logits)
-        figures = law_figures(probs[:, :K], draft.probs)
+        figures = law_figures(probs[:, :K], draft.laws)
     return head(head.gather(draft.hidden, result.last_hidden[:, :K], figures)), probs
 
 

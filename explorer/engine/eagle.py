@@ -23,7 +23,7 @@ from explorer.engine.config import DecodeConfig
 from explorer.engine.drafters import Draft, Sequences, refuse_rank, stop_unsure
 from explorer.engine.head_parts import model_of, read_parts
 from explorer.engine.models import LanguageModel, fingerprint_of
-from explorer.engine.sampling import Sampler
+from explorer.engine.sampling import Sampler, best_ids
 from explorer.errors import ModelPairError, SettingError, WeightsError
 from explorer.heads import checkpoint
 from explorer.heads.choice import OWN_HEAD, HeadChoice, HeadParts
@@ -198,7 +198,9 @@ class EagleSession:
         B, K, shape = len(lengths), draft_length, self.model.shape
         counts = torch.where(lengths > 1, K, 0)
         ids = lengths.new_zeros(B, K)
-        probs = torch.empty(B, K, shape.vocab_size, device=state.device)
+        laws: list[Tensor] = []
+        # Greedy drafts are argmaxes; their laws are made if the rule, or a reader, looks at them.
+        is_lazy = sampler.is_greedy and not self.min_prob
         hidden = state.new_empty(B, K, shape.hidden_size)
         for step in range(K):
             if step:
@@ -207,13 +209,24 @@ class EagleSession:
                 entries = ids[:, step - 1 : step], state.unsqueeze(1), positions
                 state, normed = self._advance(*entries, longest + step - 1, last)
             hidden[:, step] = normed
-            probs[:, step] = sampler.probs(self.model.head(hidden[:, step], self.rank))
-            counts = stop_unsure(counts, probs[:, step], step, self.min_prob)
+            logits = self.model.head(normed, self.rank)
+            if is_lazy:
+                laws.append(logits)
+                ids[:, step] = best_ids(logits)
+                continue
+            law = sampler.probs(logits)
+            counts = stop_unsure(counts, law, step, self.min_prob)
             if not (counts > step).any():
                 K = step
                 break
-            ids[:, step] = sampler.draw(probs[:, step], generator)
-        return Draft(ids=ids[:, :K], lengths=counts, probs=probs[:, :K], hidden=hidden[:, :K])
+            laws.append(law)
+            ids[:, step] = sampler.draw(law, generator)
+        draft = Draft(ids=ids[:, :K], lengths=counts, hidden=hidden[:, :K])
+        if is_lazy and laws:
+            draft.logits = laws
+        else:
+            draft.probs = torch.stack(laws, dim=1) if laws else state.new_empty(B, 0, shape.vocab_size)
+        return draft
 
     def _read(self, sequences: Sequences, longest: int) -> tuple[Tensor, Tensor]:
         """Outputs (B, D) at each row's last pair, and normed, after one pass over the pairs confirmed since."""

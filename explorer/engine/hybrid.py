@@ -72,13 +72,13 @@ class HybridSession:
             return found if drafted.ids.shape[1] == 0 else drafted
         width = max(drafted.ids.shape[1], int(found.lengths.max()))
         ids, looked_up = (_widened(x, width) for x in (drafted.ids, found.ids[:, :width]))
-        one_hot = torch.zeros(*ids.shape, drafted.probs.shape[2], device=ids.device).scatter_(
+        one_hot = torch.zeros(*ids.shape, drafted.laws.shape[2], device=ids.device).scatter_(
             2, looked_up.unsqueeze(2), 1.0
         )
         return Draft(
             ids=torch.where(matched.unsqueeze(1), looked_up, ids),
             lengths=torch.where(matched, found.lengths, drafted.lengths),
-            probs=torch.where(matched[:, None, None], one_hot, _widened(drafted.probs, width)),
+            probs=torch.where(matched[:, None, None], one_hot, _widened(drafted.laws, width)),
         )
 
 

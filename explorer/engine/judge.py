@@ -9,8 +9,7 @@ from torch import Generator, Tensor
 
 from explorer.engine.config import DecodeConfig
 from explorer.engine.drafters import Draft
-from explorer.engine.sampling import NOT_NUMBERS, Sampler, sample
-from explorer.errors import ModelPairError
+from explorer.engine.sampling import Sampler, best_ids, sample
 from explorer.rules import ensemble, lossy
 from explorer.rules.verify import accepted_lengths, residual
 
@@ -100,10 +99,7 @@ def _judge_greedy(
 ) -> Judgement:
     """Temperature 0: a draft passes if it is the verifier's own choice."""
     B, K = draft.ids.shape
-    # Of the logits, because softmax can round two of them to a tie. A NaN counts as the largest.
-    best, choice = logits.max(-1)  # (B, K + 1)
-    if not best.isfinite().all():
-        raise ModelPairError(NOT_NUMBERS)
+    choice = best_ids(logits)  # (B, K + 1); of the logits, because softmax can round two of them to a tie
     inside = torch.arange(K, device=logits.device) < draft.lengths.unsqueeze(1)
     mixes = config.lenience < 1 if weight is None else bool((weight < 1).any())
     probs = Sampler(temperature=0.0).probs(logits) if with_probs or (mixes and K) else None
@@ -122,7 +118,7 @@ def _mixed_choice(probs: Tensor, draft: Draft, weight: Tensor | None, config: De
     """(B, K) the verifier's token at each drafted position, from untempered laws."""
     if weight is None:
         return lossy.greedy(probs, draft.ids, config.lenience)
-    laws = draft.probs
+    laws = draft.laws
     if laws is None:
         laws = torch.zeros_like(probs).scatter_(2, draft.ids.unsqueeze(2), 1.0)
     return ensemble.greedy(probs, laws, weight.unsqueeze(2))

@@ -257,7 +257,9 @@ def check_rows(model: LanguageModel) -> None:
                 for row, start in zip(ids, (short, long), strict=True)
             ]
     except (TypeError, ValueError, IndexError, RuntimeError, AttributeError) as error:
-        raise ModelPairError(refusal) from error
+        raise ModelPairError(
+            f"{refusal} What failed: {str(error).splitlines()[0] if str(error) else error!r}"
+        ) from error
     expected = torch.stack(plain)[..., : model.vocab_size].float()
     found = found[..., : expected.shape[-1]]
     spread = (expected - expected.mean(-1, keepdim=True)).norm()

@@ -95,7 +95,7 @@ class _RolloutBatch(Batch):
         K = draft.ids.shape[1]
         if not K:
             return None, None
-        figures = law_figures(judged.target_probs[:, :K], draft.probs)
+        figures = law_figures(judged.target_probs[:, :K], draft.laws)
         head = self.pair.ensemble
         return head.gather(draft.hidden, result.last_hidden[:, :K], figures if head.needs_laws else None), figures
 
@@ -124,7 +124,7 @@ class _RolloutBatch(Batch):
         rollout.num_accepted += event.num_accepted
         J = event.num_tested
         if J:
-            drafted = draft.probs[place, :J].gather(1, emitted[:J].unsqueeze(1)).squeeze(1)
+            drafted = draft.laws[place, :J].gather(1, emitted[:J].unsqueeze(1)).squeeze(1)
             weight = judged.weight[place, :J]
             verifier = weight * target[:J] + (1 - weight) * drafted
             distance = self.round_figures[place, :J, 2]

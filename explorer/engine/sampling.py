@@ -59,6 +59,18 @@ class Sampler:
         return probs.argmax(-1) if self.is_greedy else sample(probs, generator)
 
 
+def best_ids(logits: Tensor) -> Tensor:
+    """(...,) int64 argmax of logits (..., V).
+
+    Raises:
+        ModelPairError: The largest is not a number, or infinite.
+    """
+    best, ids = logits.max(-1)  # a NaN counts as the largest
+    if not best.isfinite().all():
+        raise ModelPairError(NOT_NUMBERS)
+    return ids
+
+
 def _nucleus(logits: Tensor, top_p: float) -> Tensor:
     """Logits with -inf outside the smallest set of tokens whose mass reaches top_p; the best token always stays."""
     ordered, order = logits.sort(descending=True, dim=-1)

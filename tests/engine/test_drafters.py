@@ -82,7 +82,7 @@ def test_rows_look_up_their_own_text_and_nothing_beyond_it():
     draft = NgramDrafter().draft(sequences, 2, Sampler(), torch.Generator())
     assert draft.lengths.tolist() == [2, 0, 0]
     assert draft.ids[0].tolist() == [2, 1]
-    assert draft.probs is None
+    assert draft.laws is None
 
 
 # The law of a draft.
@@ -126,7 +126,7 @@ class Watch:
             length = int(sequences.lengths[row])
             text = torch.cat([sequences.ids[row, :length], draft.ids[row]])[None]
             logits = self.model.model(text[:, :-1]).logits[0, length - 1 :, : self.model.vocab_size]
-            torch.testing.assert_close(draft.probs[row], sampler.probs(logits), atol=1e-4, rtol=1e-3)
+            torch.testing.assert_close(draft.laws[row], sampler.probs(logits), atol=1e-4, rtol=1e-3)
             self.num_checked += 1
         return draft
 
@@ -148,7 +148,7 @@ def test_the_drafters_cache_follows_a_text_that_others_drafted():
     """Behind prompt lookup, what was accepted need not be what this drafter was fed."""
     pair = toy_pair("llama")
     inner = pair.drafter
-    one_hot = lambda draft: [i for i in range(len(draft.ids)) if not (draft.probs[i] == 1).any(-1).all()]  # noqa: E731
+    one_hot = lambda draft: [i for i in range(len(draft.ids)) if not (draft.laws[i] == 1).any(-1).all()]  # noqa: E731
     hybrid = HybridDrafter(inner)
     watch = Watch(hybrid, inner.model, one_hot)
     prompts = [[1, 2, 3, 4, 1, 2], [5, 9, 5], [8] * 6, [3, 1]]
@@ -171,7 +171,7 @@ def test_a_session_reads_again_what_it_did_not_draft_itself(right):
     text = [1, 2, 3, *drafted[:right], *[(token + 1) % VOCAB for token in drafted[right:]], 9, 8, 7][: 3 + 3 + right]
     draft = session.draft(sequences_of([text]), 2, Sampler(temperature=0), torch.Generator())
     expected = model.model(torch.tensor([[*text, int(draft.ids[0, 0])]])).logits[0, -2:].softmax(-1)
-    torch.testing.assert_close(draft.probs[0], expected, atol=1e-4, rtol=1e-3)
+    torch.testing.assert_close(draft.laws[0], expected, atol=1e-4, rtol=1e-3)
 
 
 def test_a_hybrid_looks_up_first_and_asks_the_drafter_for_the_rest():
@@ -182,12 +182,12 @@ def test_a_hybrid_looks_up_first_and_asks_the_drafter_for_the_rest():
     draft = session.draft(sequences, 2, Sampler(temperature=0), torch.Generator())
     assert draft.lengths.tolist() == [3, 2]
     assert draft.ids[0].tolist() == [3, 4, 1]
-    assert draft.probs[0].max(-1).values.tolist() == [1, 1, 1]
+    assert draft.laws[0].max(-1).values.tolist() == [1, 1, 1]
     session = pair.drafter.start(1, 64, DecodeConfig())
     alone = session.draft(sequences_of([[0, 4]]), 2, Sampler(temperature=0), torch.Generator())
     assert draft.ids[1, :2].tolist() == alone.ids[0].tolist()
-    torch.testing.assert_close(draft.probs[1, :2], alone.probs[0])
-    assert draft.probs[1, 2].abs().max() == 0
+    torch.testing.assert_close(draft.laws[1, :2], alone.laws[0])
+    assert draft.laws[1, 2].abs().max() == 0
 
 
 def unsure_stops(drafter, target, temperature):

@@ -130,7 +130,7 @@ class Spy:
             if length > 1:
                 features = features_of(self.target, ids, self.features)
                 laws, read = reference_laws(self.drafter, ids, features, draft.ids[row].tolist(), self.rank)
-                torch.testing.assert_close(draft.probs[row], laws, atol=2e-5, rtol=2e-4)
+                torch.testing.assert_close(draft.laws[row], laws, atol=2e-5, rtol=2e-4)
                 torch.testing.assert_close(draft.hidden[row], read, atol=2e-4, rtol=2e-4)
                 self.num_compared += 1
         return draft
@@ -201,7 +201,7 @@ def test_reading_without_drafting_keeps_the_session_in_step():
     after = drafts_of(session, sequences_of(target, ids, 7))
 
     assert nothing.ids.shape == (1, 0)
-    torch.testing.assert_close(after.probs, drafts_of(fresh, sequences_of(target, ids, 0)).probs)
+    torch.testing.assert_close(after.laws, drafts_of(fresh, sequences_of(target, ids, 0)).laws)
 
 
 def test_drafting_twice_at_one_place_gives_one_answer():
@@ -209,7 +209,7 @@ def test_drafting_twice_at_one_place_gives_one_answer():
     session = random_drafter(target).start(1, 40, DecodeConfig())
     sequences = sequences_of(target, prompts_of((9,))[0], 0)
 
-    torch.testing.assert_close(drafts_of(session, sequences).probs, drafts_of(session, sequences).probs)
+    torch.testing.assert_close(drafts_of(session, sequences).laws, drafts_of(session, sequences).laws)
 
 
 def test_nothing_is_drafted_before_the_target_has_seen_a_token():

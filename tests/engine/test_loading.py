@@ -98,7 +98,7 @@ def test_auto_takes_what_was_measured(folders, monkeypatch):
 @pytest.mark.parametrize("precision", ["int8", "nf4"])
 @pytest.mark.filterwarnings("ignore")
 def test_quantised_weights_decode_on_a_cpu(tmp_path, precision):
-    network = random_network("llama", seed=3)
+    network = random_network("even_llama", seed=3)
     model = load_model(saved(tmp_path, network), precision)
     assert model.precision == precision
     assert (
