@@ -189,10 +189,10 @@ def _config(kind: str, vocab: int, context: int) -> object:
     match kind:
         case "llama":
             return LlamaConfig(**small)
-        case "wide_llama":  # whole vectors in every layer, as compiled code needs; the vocabulary is no whole group
-            return LlamaConfig(**small | {"hidden_size": 64, "intermediate_size": 112})
-        case "even_llama":  # as bitsandbytes packs four bits on processors with bfloat16 instructions: by 64
-            return LlamaConfig(**small | {"hidden_size": 64, "intermediate_size": 128})
+        # Whole vectors in every layer, as compiled code needs, and no whole group; or whole blocks of 64, as bitsandbytes
+        # needs for four bits on processors with bfloat16 instructions.
+        case "wide_llama" | "even_llama":
+            return LlamaConfig(**small | {"hidden_size": 64, "intermediate_size": 112 if kind == "wide_llama" else 128})
         case "mistral":  # every layer slides
             return MistralConfig(**small, sliding_window=WINDOW)
         case "qwen3":  # sliding and full layers
