@@ -185,8 +185,8 @@ def speed_text(report: Mapping[str, Any]) -> str:
     gigabytes = report["bytes_per_pass"] / 1e9
     lines = [
         f"{report['target']}: K = {report['draft_length']}, {report['num_prompts']} prompts "
-        f"({report['num_prompt_tokens']} tokens), {report['tokens']} tokens at most, {report['repetitions']} "
-        f"repetitions, seed {report['seed']}",
+        f"({report['num_prompt_tokens']} tokens), {report['tokens']} tokens at most, "
+        f"repetitions {report['repetitions']}, seed {report['seed']}",
         f"{facts['cpu']}, {facts['threads']} threads, ours in {facts['precision']} on {facts['device']}",
         f"vs HF: over the fastest HF generate of the same batch, T and top-p; {report['interval']}",
         "",
