@@ -85,7 +85,7 @@ def test_an_end_token_ends_an_answer_and_what_pads_it_is_not_counted(prompts):
         assert written.num_tokens == sum(map(len, cut)) < 48
 
 
-def law_of(write, prompt, count=1000):
+def law_of(write, prompt, count=4000):
     """How often each token comes first."""
     firsts = torch.tensor([ids[0] for ids in write([prompt] * count, 0, 1).ids])
     return torch.bincount(firsts, minlength=VOCAB) / count
@@ -93,8 +93,10 @@ def law_of(write, prompt, count=1000):
 
 @pytest.mark.parametrize("sampler", [PLAIN, NUCLEUS], ids=["plain", "nucleus"])
 def test_hf_draws_from_the_law_that_ours_draws_from(prompts, sampler):
-    """Not from its 50 best tokens, as it would by itself."""
+    """Not from its 50 best tokens, as it would by itself: this law is flat, and they leave much of it out."""
     target = toy_target()
+    target.model = copy.deepcopy(target.model)
+    target.model.lm_head.weight.data *= 0.1
     with torch.inference_mode():
         law = sampler.probs(target.model(torch.tensor([prompts[0].ids])).logits[0, -1])
     for write in (
