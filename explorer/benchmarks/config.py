@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from explorer.engine.config import PRECISIONS
 from explorer.engine.loading import DEFAULT_TARGET
+from explorer.errors import SettingError
 from explorer.settings import check_ranges, setting
 from explorer.tasks import TASKS
 
@@ -113,3 +114,50 @@ class ParetoConfig:
             temperature=self.temperature or (1.0,),
             draft_length=self.draft_length or (5,),
         )
+
+
+HF_PRECISIONS = ("float32", "bfloat16")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpeedConfig:
+    """Settings of `bench speed`."""
+
+    pair: str = setting(DEFAULT_TARGET, "target: default, a Hub id, a folder or a GGUF file")
+    drafters: tuple[str, ...] = setting((), "drafter of ours; may be repeated; auto, ngram and hybrid if left out")
+    assistant: str = setting("", "smaller language model: HF's assistant_model, and one more drafter of ours")
+    ensemble: str = setting("", "folder of the dynamic rule's head; the bundled one, if any, if left out")
+    gguf: str = setting("", "GGUF file that llama.cpp reads; that of the pair if left out")
+    draft_length: int = setting(2, "tokens drafted per round (K)", low=1, high=16)
+    lookup_length: int = setting(8, "tokens the hybrid drafter looks up per round at most", low=1, high=64)
+    hf_lookup: int = setting(10, "HF's prompt_lookup_num_tokens", low=1, high=64)
+    target_weight: float = setting(0.7, "w of the static rule", low=0.0, high=1.0)
+    batch: tuple[int, ...] = setting(
+        (), "answers sampled at once, beside 1; may be repeated; 4, 16 and 32 if left out", low=2, high=512
+    )
+    tokens: int = setting(64, "tokens emitted at most per answer", low=2, high=4096)
+    prompts: str = setting("", "JSONL with prompt, question or turns; the built-in held-out prompts if empty")
+    num_prompts: int = setting(8, "use the first so many prompts", low=1, high=100_000)
+    repetitions: int = setting(3, "times everything is measured, interleaved", low=1, high=100)
+    seed: int = setting(0, "of sampled text", low=0, high=2**53)
+    precision: str = setting("auto", "of our weights", choices=PRECISIONS)
+    hf_precision: tuple[str, ...] = setting((), "of HF's weights; may be repeated; float32 and bfloat16 if left out")
+    quick: bool = setting(False, "two prompts of 16 tokens, once, batches of 4, and no long decode")
+
+    def __post_init__(self) -> None:
+        check_ranges(self)
+        for precision in self.hf_precision:
+            if precision not in HF_PRECISIONS:
+                raise SettingError(f"hf_precision is {precision!r}; it must be one of {', '.join(HF_PRECISIONS)}.")
+
+    def shortened(self) -> SpeedConfig:
+        """These settings with the defaults of repeated flags filled in, and `quick` applied: nothing grows."""
+        filled = replace(
+            self,
+            drafters=self.drafters or ("auto", "ngram", "hybrid"),
+            batch=tuple(dict.fromkeys(self.batch or ((4,) if self.quick else (4, 16, 32)))),
+            hf_precision=tuple(dict.fromkeys(self.hf_precision or HF_PRECISIONS)),
+        )
+        if not self.quick:
+            return filled
+        return replace(filled, num_prompts=min(self.num_prompts, 2), tokens=min(self.tokens, 16), repetitions=1)

@@ -128,7 +128,7 @@ class _Bench:
 
     def _timings(self, batch: int) -> dict[Variant, list[Timing]]:
         """One timing per repetition. Heads take turns at every batch of prompts, each time in another order."""
-        groups = _groups(len(self.prompts), batch)
+        groups = groups_of(len(self.prompts), batch)
         timings = {variant: [Timing() for _ in range(self.config.repetitions)] for variant in self.variants}
         steps = self.config.repetitions * len(groups) * len(self.variants)
         done = 0
@@ -178,7 +178,7 @@ class _Bench:
             self.progress(what, done, steps)
 
 
-def _groups(count: int, batch: int) -> list[list[int]]:
+def groups_of(count: int, batch: int) -> list[list[int]]:
     """Numbers 0 to count - 1 in groups of exactly `batch`; the last group is filled up from the beginning."""
     return [[i % count for i in range(at, at + batch)] for at in range(0, count, batch)]
 

@@ -172,3 +172,69 @@ def _gains(row: Mapping[str, Any]) -> str:
 
 def _spread(values: Sequence[float]) -> str:
     return f"{values[0]:.3f} [{values[1]:.3f}, {values[2]:.3f}]"
+
+
+_SPEED_COLUMNS = (
+    "what", "batch", "weights", "T", "top-p", "tokens/s [range]", "vs HF [95 %]", "tau", "HF's text"
+)  # fmt: skip
+
+
+def speed_text(report: Mapping[str, Any]) -> str:
+    """The table of `bench speed`, what a round is made of, and what the machine allows."""
+    facts = report["machine"]
+    gigabytes = report["bytes_per_pass"] / 1e9
+    lines = [
+        f"{report['target']}: K = {report['draft_length']}, {report['num_prompts']} prompts "
+        f"({report['num_prompt_tokens']} tokens), {report['tokens']} tokens at most, "
+        f"repetitions {report['repetitions']}, seed {report['seed']}",
+        f"{facts['cpu']}, {facts['threads']} threads, ours in {facts['precision']} on {facts['device']}",
+        f"vs HF: over the fastest HF generate of the same batch, T and top-p; {report['interval']}",
+        "",
+        *_aligned([_SPEED_COLUMNS, *(_speed_cells(row, report["num_prompts"]) for row in report["rows"])]),
+        "",
+        "Milliseconds per round: draft (body, head), target's pass, rule, rest",
+        *_aligned([_phase_cells(part) for part in report["phases"]]),
+        "",
+        f"Memory is read at {report['bandwidth_gb_s']:.1f} GB/s; a pass of ours reads {gigabytes:.3f} GB: at most "
+        f"{report['bandwidth_gb_s'] / gigabytes:.1f} passes/s",
+    ]
+    if report["peak_memory_mb"] is not None:
+        lines.append(f"Peak memory {report['peak_memory_mb']:,.0f} MB, with all of these models loaded")
+    for cost in report["attached_cost"]:
+        spread = _spread([cost["ratio"], cost["low"], cost["high"]])
+        lines.append(f"Without a page, {cost['name']} at T={cost['temperature']:g} is {spread} times as fast")
+    if report["drift"] is not None:
+        lines.append(
+            f"A token at the end of {report['drift_tokens']} takes {report['drift']:.2f} times as long as at the start"
+        )
+    lines += [f"Left out: {reason}" for reason in report["left_out"]]
+    return "\n".join(lines) + "\n"
+
+
+def _speed_cells(row: Mapping[str, Any], num_prompts: int) -> list[str]:
+    return [
+        row["name"],
+        str(row["batch"]),
+        row["precision"],
+        f"{row['temperature']:g}",
+        f"{row['top_p']:g}",
+        f"{row['tokens_per_s']:.1f} [{row['tokens_per_s_low']:.1f}, {row['tokens_per_s_high']:.1f}]",
+        f"{row['ratio_to_hf']:.2f} [{row['ratio_low']:.2f}, {row['ratio_high']:.2f}]",
+        "-" if row["tokens_per_round"] is None else f"{row['tokens_per_round']:.2f}",
+        "-" if row["agreed"] is None else f"{row['agreed']} of {num_prompts} ({row['agreed_with']})",
+    ]
+
+
+def _phase_cells(part: Mapping[str, Any]) -> list[str]:
+    def number(name: str) -> str:
+        return "-" if part[name] is None else f"{part[name]:.2f}"
+
+    return [
+        part["name"],
+        f"T={part['temperature']:g}",
+        f"{number('round_ms')} =",
+        f"{number('draft_ms')} ({number('draft_body_ms')}, {number('draft_head_ms')}) +",
+        f"{number('verify_ms')} +",
+        f"{number('rule_ms')} +",
+        number("rest_ms"),
+    ]

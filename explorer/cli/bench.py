@@ -18,10 +18,12 @@ DRAFTERS_HELP = "compare drafters: tokens per round by kind of prompt, and speed
 
 PARETO_HELP = "reward against acceptance of every rule, on held-out prompts of a task"
 
+SPEED_HELP = "tokens per second of transformers, llama.cpp and this engine on the same prompts, in one run"
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the measurements and their flags."""
-    from explorer.benchmarks.config import DraftersConfig, HeadsConfig, ParetoConfig
+    from explorer.benchmarks.config import DraftersConfig, HeadsConfig, ParetoConfig, SpeedConfig
 
     kinds = parser.add_subparsers(dest="bench", required=True, metavar="WHAT")
     heads = kinds.add_parser("heads", help=HEADS_HELP, description=HEADS_HELP, allow_abbrev=False)
@@ -36,6 +38,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_flags(pareto, ParetoConfig)
     pareto.add_argument("--json", action="store_true", help="end with one line of JSON on stdout")
     pareto.set_defaults(measure=_pareto)
+    speed = kinds.add_parser("speed", help=SPEED_HELP, description=SPEED_HELP, allow_abbrev=False)
+    add_flags(speed, SpeedConfig)
+    speed.add_argument("--json", action="store_true", help="end with one line of JSON on stdout")
+    speed.set_defaults(measure=_speed)
 
 
 def run(flags: argparse.Namespace) -> int:
@@ -68,6 +74,15 @@ def _pareto(flags: argparse.Namespace) -> int:
     from explorer.benchmarks.report import pareto_text
 
     return _report(pareto.run, from_flags(ParetoConfig, flags), pareto_text, flags.json)
+
+
+def _speed(flags: argparse.Namespace) -> int:
+    """Print a table, or one JSON object with `rows`."""
+    from explorer.benchmarks import speed
+    from explorer.benchmarks.config import SpeedConfig
+    from explorer.benchmarks.report import speed_text
+
+    return _report(speed.run, from_flags(SpeedConfig, flags), speed_text, flags.json)
 
 
 def _report(measure: Callable[..., Any], config: Any, as_text: Callable[[Any], str], is_json: bool) -> int:

@@ -157,9 +157,9 @@ def test_quick_measures_less(target, drafter):
 
 
 def test_groups_are_full_and_cover_every_prompt():
-    assert bench._groups(5, 2) == [[0, 1], [2, 3], [4, 0]]
-    assert bench._groups(2, 5) == [[0, 1, 0, 1, 0]]
-    assert bench._groups(3, 1) == [[0], [1], [2]]
+    assert bench.groups_of(5, 2) == [[0, 1], [2, 3], [4, 0]]
+    assert bench.groups_of(2, 5) == [[0, 1, 0, 1, 0]]
+    assert bench.groups_of(3, 1) == [[0], [1], [2]]
 
 
 @pytest.mark.parametrize(
