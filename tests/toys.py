@@ -189,8 +189,8 @@ def _config(kind: str, vocab: int, context: int) -> object:
     match kind:
         case "llama":
             return LlamaConfig(**small)
-        # Whole vectors in every layer, as compiled code needs, and no whole group; or whole blocks of 64, as bitsandbytes
-        # needs for four bits on processors with bfloat16 instructions.
+        # Whole vectors in every layer, as compiled code needs, and no whole group; or whole blocks of 64, as four bits
+        # need in bitsandbytes on processors with bfloat16 instructions.
         case "wide_llama" | "even_llama":
             return LlamaConfig(**small | {"hidden_size": 64, "intermediate_size": 112 if kind == "wide_llama" else 128})
         case "mistral":  # every layer slides
