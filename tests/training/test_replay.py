@@ -18,6 +18,8 @@ from explorer.training.replay import expected_rounds, rollout, score
 class Forced:
     """A sampler that draws the text's own tokens."""
 
+    is_greedy = False
+
     def __init__(self, ids):
         self.ids = iter(ids)
 
