@@ -21,6 +21,7 @@
     document.addEventListener("focusin", nameSliders);
     requestAnimationFrame(nameSliders);
     setTimeout(nameSliders, 500);
+    nameEmptyPlots();
     if (window.innerWidth < NARROW) foldSettings(20);
   };
 
@@ -81,6 +82,18 @@
     for (const input of document.querySelectorAll("input[aria-label^='number input for ']")) {
       input.setAttribute("aria-label", `${input.getAttribute("aria-label").slice("number input for ".length)} as a number`);
     }
+  }
+
+  /* Gradio names the place of a plot without data, but gives it no role that may have a name. */
+  function nameEmptyPlots() {
+    let timer = 0;
+    const name = () => {
+      timer = 0;
+      for (const empty of document.querySelectorAll(".empty[aria-label]:not([role])")) empty.setAttribute("role", "img");
+    };
+    const soon = () => (timer = timer || setTimeout(name, 100));
+    new MutationObserver(soon).observe(document.body, { childList: true, subtree: true });
+    soon();
   }
 
   /* On a phone the run comes before the settings; the accordion may not be there yet. */

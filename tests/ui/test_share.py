@@ -4,7 +4,7 @@ import json
 
 import pytest
 from playwright.sync_api import expect
-from ui.driving import VIEW, button, counts_of, decode, shown_counts
+from ui.driving import VIEW, button, counts_of, decode, shown_counts, until
 from ui.fake_pair import fake_trace
 
 from explorer import __main__ as command_line
@@ -123,7 +123,8 @@ def test_a_replay_plays_and_explains_without_a_server(alone, artifacts, tmp_path
     assert sum(shown_counts(page).values()) == 0
     button(page, "Play at four times the speed").click()
     button(page, "Play").click()
-    page.wait_for_function("window.SpecView.viewer.playhead === Infinity")
+    # Not wait_for_function, which needs eval: the replay's content security policy forbids it.
+    until(lambda: page.evaluate("SpecView.viewer.playhead === Infinity"))
     assert shown_counts(page) == counts_of(text)
     assert button(page, "Save replay").count() == 0
     assert save(page, "Download trace", tmp_path / "saved").read_text("utf-8") == text
@@ -132,7 +133,7 @@ def test_a_replay_plays_and_explains_without_a_server(alone, artifacts, tmp_path
 def test_a_replay_follows_the_system_when_it_turns_dark(alone, tmp_path):
     page = alone(exported("".join(fake_trace("dusk", DecodeConfig())), tmp_path), color_scheme="light")
     page.emulate_media(color_scheme="dark")
-    page.wait_for_function("getComputedStyle(document.body).backgroundColor === 'rgb(11, 15, 25)'")
+    until(lambda: page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(11, 15, 25)")
     assert page.evaluate("window.SpecView.viewer.player.colours.accepted.trim()") == "#3f9fdb"
 
 
