@@ -22,6 +22,8 @@
     requestAnimationFrame(nameSliders);
     setTimeout(nameSliders, 500);
     nameEmptyPlots();
+    openLink();
+    window.addEventListener("hashchange", openLink);
     if (window.innerWidth < NARROW) foldSettings(20);
   };
 
@@ -39,6 +41,24 @@
     watch("value", read);
     read();
   };
+
+  /* The run in the page's own address; without one, or with one that cannot be drawn, what is shown stays. */
+  async function openLink() {
+    const { viewer } = page;
+    const { trace: before, origin } = viewer;
+    try {
+      const trace = await S.link.traceIn(location.hash);
+      if (trace === null) return;
+      if (viewer.isLive) viewer.header.say("A run is going on. Press Stop first, then open the link.");
+      else {
+        viewer.show(trace, { origin: "link" });
+        viewer.header.say("");
+      }
+    } catch (error) {
+      if (viewer.origin === "link" && viewer.trace !== before) viewer.show(before, { origin });
+      viewer.header.say(error instanceof S.TraceError ? error.message : S.link.DAMAGED);
+    }
+  }
 
   function begun() {
     page.ranWith = JSON.stringify(page.values);
@@ -68,6 +88,10 @@
   function resting(viewer) {
     if (viewer.origin === "bundled") return "A recorded run is shown. Run decodes your prompt on this machine.";
     if (viewer.origin === "file") return "A run from a file is shown. Run decodes your prompt on this machine.";
+    if (viewer.origin === "link") {
+      const less = viewer.trace.meta.tables === false ? ", without its lists of likely tokens" : "";
+      return `A run from a link is shown${less}. Run decodes your prompt on this machine.`;
+    }
     if (viewer.origin === "none" || page.ranWith === null) return "";
     return page.ranWith === JSON.stringify(page.values)
       ? "The page shows these settings."

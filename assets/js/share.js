@@ -52,7 +52,8 @@
       const link = (text, action) => h("button.sv-link", { type: "button", onclick: action }, text);
       // A replay has no shell, and is itself what would be saved.
       this.saveButton = link("Save replay", () => this.save());
-      this.buttons = S.shell ? [this.saveButton] : [];
+      this.linkButton = link("Copy link", () => this.copyLink());
+      this.buttons = S.shell ? [this.saveButton, this.linkButton] : [];
     }
 
     save() {
@@ -68,22 +69,38 @@
       const looks = 'width="100%" height="800" style="border:0" loading="lazy"';
       const snippet = `<iframe src="${name}" title="Speculative decoding replay" ${looks}></iframe>`;
       const copy = h("button.sv-link", { type: "button", onclick: () => copyText(snippet, copy) }, "Copy snippet");
-      const close = h("button.sv-link", { type: "button", onclick: () => this.close() }, "Close");
-      this.say(
+      const content = [
         h("p", null, `Saved as ${name}: one file that plays this run anywhere. To embed it, put it beside your page and add`),
         h("code.sv-snippet", { tabindex: "0", "aria-label": "Snippet that embeds the replay" }, snippet),
-        h("div.sv-actions", null, copy, close),
-      );
+      ];
+      this.say(this.saveButton, content, copy);
     }
 
-    say(...content) {
+    /* The page's address with the run in its hash. Nothing else of the address goes along: it may hold a signature. */
+    async copyLink() {
+      const { trace } = this.view;
+      if (!trace.meta) return;
+      const { hash, isWhole, length } = await S.link.hashOf(trace.text);
+      if (!hash) {
+        const [came, most] = [length, S.link.MOST].map((count) => count.toLocaleString("en"));
+        const sizes = `it would take ${came} characters, and ${most} is the most that travels well`;
+        this.say(this.linkButton, h("p", null, `This run is too long for a link: ${sizes}. Save a replay, or run with fewer new tokens.`));
+        return;
+      }
+      await copyText(location.origin + location.pathname + hash, this.linkButton);
+      if (isWhole) this.panel.hidden = true;
+      else this.say(this.linkButton, h("p", null, "Link copied. To make it short enough, the lists of likely tokens were left out."));
+    }
+
+    /* Until closed; then the focus goes back to the button that asked. */
+    say(asked, content, ...buttons) {
+      const hide = () => {
+        this.panel.hidden = true;
+        asked.focus();
+      };
+      const close = h("button.sv-link", { type: "button", onclick: hide }, "Close");
       this.panel.hidden = false;
-      replace(this.panel, content);
-    }
-
-    close() {
-      this.panel.hidden = true;
-      this.saveButton.focus();
+      replace(this.panel, content, h("div.sv-actions", null, buttons, close));
     }
   }
 

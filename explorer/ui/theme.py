@@ -9,6 +9,7 @@ import gradio as gr
 from explorer.engine import replay
 from explorer.engine.replay import ASSETS
 
+PAGE_SCRIPTS = ("link.js", "page.js")  # what a replay does without
 ACCENT, ACCENT_DARK = "#0072b2", "#56b4e9"
 LOOK = {
     "body_background_fill": "#ffffff",
@@ -65,7 +66,7 @@ def css_paths() -> list[Path]:
 
 def head() -> str:
     """The view's style and scripts, inline and as they are: nothing is fetched from elsewhere."""
-    page = (ASSETS / "js" / "page.js").read_text("utf-8")
+    page = "\n".join((ASSETS / "js" / name).read_text("utf-8") for name in PAGE_SCRIPTS)
     assert "</script" not in page
     # share.js makes replays of these two elements and the shell.
     return (
