@@ -9,6 +9,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
+from threading import Lock, Semaphore
 from typing import Any
 
 import gradio as gr
@@ -21,7 +22,8 @@ from explorer.ui.controls import check_prompt, read_settings
 from explorer.ui.loading import Loader
 from explorer.ui.runs import Registry, Run, stream
 
-MAX_AT_ONCE = 4  # calls that take turns with each other and with the page; more wait in a queue of their own
+MAX_AT_ONCE = 4  # calls that take turns with each other and with the page
+MAX_WAITING = 12  # calls beyond these; still more are refused
 SIGN_OF_LIFE_S = 1.0
 DEFAULT = DecodeConfig()
 
@@ -30,8 +32,8 @@ Trace = list[dict[str, Any]]
 
 def add_decode(backend: Backend, loader: Loader, registry: Registry) -> None:
     """Add the endpoint to the app that is being built."""
-    decode = endpoint(backend, loader, registry)
-    gr.api(decode, api_name="decode", concurrency_limit=MAX_AT_ONCE, concurrency_id="api")
+    # No limit of gradio's: what waits for one fills the queue that the page's own events stand in.
+    gr.api(endpoint(backend, loader, registry), api_name="decode", concurrency_limit=None)
 
 
 def has_mcp() -> bool:
@@ -39,9 +41,40 @@ def has_mcp() -> bool:
     return find_spec("mcp") is not None
 
 
+class Calls:
+    """Lets in as many calls as may be decoded at once, has some wait, and refuses the rest."""
+
+    def __init__(self) -> None:
+        self._slots = Semaphore(MAX_AT_ONCE)
+        self._num = 0
+        self._guard = Lock()
+
+    def admitted(self, traces: Iterator[Trace]) -> Iterator[Trace]:
+        """What the call yields, once it is its turn; until then, now and then, an empty list.
+
+        Raises:
+            SettingError: Too many calls wait.
+        """
+        with self._guard:
+            if self._num >= MAX_AT_ONCE + MAX_WAITING:
+                raise SettingError(f"{self._num} calls are under way or waiting, which is the most. Try again later.")
+            self._num += 1
+        is_in = False
+        try:
+            yield []  # before any waiting: gradio closes a generator properly only after it has yielded once
+            while not (is_in := self._slots.acquire(timeout=SIGN_OF_LIFE_S)):
+                yield []
+            yield from traces
+        finally:
+            if is_in:
+                self._slots.release()
+            with self._guard:
+                self._num -= 1
+
+
 def endpoint(backend: Backend, loader: Loader, registry: Registry) -> Callable[..., Iterator[Any]]:
     """The function behind the endpoint; its docstring is what callers read."""
-    drafters = [name for _, name in backend.drafters]
+    drafters, calls = [name for _, name in backend.drafters], Calls()
 
     def decode(
         request: gr.Request,
@@ -70,7 +103,7 @@ def endpoint(backend: Backend, loader: Loader, registry: Registry) -> Callable[.
             "max_new_tokens": max_new_tokens,
         }
         try:
-            for trace in _run(checked_run(prompt, values, backend), loader, registry):
+            for trace in calls.admitted(_run(checked_run(prompt, values, backend), loader, registry)):
                 # Gradio gives an assistant str() of the result: of a list that would be Python, not JSON.
                 yield dumped(trace) if request.headers.get("x-gradio-user") == "mcp" else trace
         except ExplorerError as error:

@@ -12,6 +12,8 @@ from ui.fake_pair import FakeBackend, fake_trace
 
 from explorer.engine.config import DecodeConfig
 from explorer.engine.trace import read_trace
+from explorer.errors import SettingError
+from explorer.ui import api
 from explorer.ui.app import build_app, launch_options
 from explorer.ui.runs import TURNS
 
@@ -31,10 +33,10 @@ def client(served):
 
 
 def test_decode_is_the_only_public_endpoint(client):
-    api = client.view_api(return_format="dict")
-    assert list(api["named_endpoints"]) == ["/decode"]
-    assert api["unnamed_endpoints"] == {}
-    names = [parameter["parameter_name"] for parameter in api["named_endpoints"]["/decode"]["parameters"]]
+    found = client.view_api(return_format="dict")
+    assert list(found["named_endpoints"]) == ["/decode"]
+    assert found["unnamed_endpoints"] == {}
+    names = [parameter["parameter_name"] for parameter in found["named_endpoints"]["/decode"]["parameters"]]
     assert names[:5] == ["prompt", "rule", "weight", "lenience", "drafter"]
     assert names[5:] == ["rank", "draft_length", "temperature", "seed", "max_new_tokens"]
 
@@ -98,6 +100,34 @@ def test_a_call_that_is_given_up_ends_and_frees_the_engine(served, client):
     job.cancel()
     until(lambda: backend.count("close", "long and given up") == 1, 20)
     until(lambda: TURNS.is_free)
+
+
+def test_calls_beyond_four_wait_and_beyond_sixteen_are_refused(monkeypatch):
+    monkeypatch.setattr(api, "SIGN_OF_LIFE_S", 0.01)
+    calls, begun = api.Calls(), []
+
+    def endless(number):
+        begun.append(number)
+        while True:
+            yield [{"number": number}]
+
+    def two_steps(number):
+        call = calls.admitted(endless(number))
+        return call, [next(call), next(call)]
+
+    running = [two_steps(number) for number in range(4)]
+    waiting = [two_steps(number) for number in range(4, 16)]
+    assert [steps for _, steps in running] == [[[], [{"number": number}]] for number in range(4)]
+    assert [steps for _, steps in waiting] == [[[], []]] * 12
+    with pytest.raises(SettingError, match="16 calls are under way or waiting, which is the most. Try again later."):
+        next(calls.admitted(endless(16)))
+    assert begun == [0, 1, 2, 3]
+
+    waiting.pop()[0].close()  # given up while waiting: makes room to wait, not to run
+    assert two_steps(17)[1] == [[], []]
+    running[2][0].close()
+    assert next(waiting[0][0]) == [{"number": 4}]
+    assert begun == [0, 1, 2, 3, 4]
 
 
 def test_a_waiting_load_blocks_nobody(served, client):
