@@ -16,16 +16,15 @@
       const link = (text, action) => h("button.sv-link", { type: "button", onclick: action }, text);
       this.openButton = link("Open trace", () => this.choose());
       this.copyButton = link("Copy answer", () => this.copy());
-      this.buttons = [link("Download trace", () => this.save()), this.openButton, this.copyButton, this.input];
+      this.share = new S.Share(view);
+      const save = link("Download trace", () => this.save());
+      this.buttons = [save, this.share.buttons, this.openButton, this.copyButton, this.input];
     }
 
     save() {
       const { trace } = this.view;
       if (!trace.meta) return;
-      const url = URL.createObjectURL(new Blob([trace.text], { type: "application/x-ndjson" }));
-      const link = h("a", { href: url, download: `trace-${trace.meta.rule}-seed${trace.meta.seed}.ndjson` });
-      link.click();
-      setTimeout(() => URL.revokeObjectURL(url), 10000);
+      S.download(trace.text, "application/x-ndjson", `trace-${trace.meta.rule}-seed${trace.meta.seed}.ndjson`);
     }
 
     choose() {
@@ -51,20 +50,7 @@
     }
 
     async copy() {
-      const text = this.view.trace.answerAt(this.view.playhead);
-      try {
-        await navigator.clipboard.writeText(text);
-      } catch {
-        const area = h("textarea", { "aria-hidden": "true" });
-        area.value = text;
-        document.body.append(area);
-        area.select();
-        document.execCommand("copy");
-        area.remove();
-        this.copyButton.focus();
-      }
-      this.copyButton.textContent = "Copied";
-      setTimeout(() => (this.copyButton.textContent = "Copy answer"), 1500);
+      await S.copyText(this.view.trace.answerAt(this.view.playhead), this.copyButton);
     }
   }
 

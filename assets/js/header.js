@@ -78,7 +78,7 @@
       this.alert = h("p.sv-alert", { role: "alert" });
       const actions = h("div.sv-actions", null, view.files.buttons);
       const line = h("div.sv-law", null, this.badge, this.facts);
-      this.element = h("header.sv-head", null, h("div.sv-headline", null, this.prompt, actions), line, this.alert);
+      this.element = h("header.sv-head", null, h("div.sv-headline", null, this.prompt, actions), line, this.alert, view.files.share.panel);
       this.figures = {
         rate: figure("Acceptance rate", FORMULAS.rate),
         tested: figure("Of tested", FORMULAS.tested),

@@ -21,6 +21,9 @@
     document.addEventListener("focusin", nameSliders);
     requestAnimationFrame(nameSliders);
     setTimeout(nameSliders, 500);
+    nameEmptyPlots();
+    openLink();
+    window.addEventListener("hashchange", openLink);
     if (window.innerWidth < NARROW) foldSettings(20);
   };
 
@@ -38,6 +41,24 @@
     watch("value", read);
     read();
   };
+
+  /* The run in the page's own address; without one, or with one that cannot be drawn, what is shown stays. */
+  async function openLink() {
+    const { viewer } = page;
+    const { trace: before, origin } = viewer;
+    try {
+      const trace = await S.link.traceIn(location.hash);
+      if (trace === null) return;
+      if (viewer.isLive) viewer.header.say("A run is going on. Press Stop first, then open the link.");
+      else {
+        viewer.show(trace, { origin: "link" });
+        viewer.header.say("");
+      }
+    } catch (error) {
+      if (viewer.origin === "link" && viewer.trace !== before) viewer.show(before, { origin });
+      viewer.header.say(error instanceof S.TraceError ? error.message : S.link.DAMAGED);
+    }
+  }
 
   function begun() {
     page.ranWith = JSON.stringify(page.values);
@@ -67,6 +88,10 @@
   function resting(viewer) {
     if (viewer.origin === "bundled") return "A recorded run is shown. Run decodes your prompt on this machine.";
     if (viewer.origin === "file") return "A run from a file is shown. Run decodes your prompt on this machine.";
+    if (viewer.origin === "link") {
+      const less = viewer.trace.meta.tables === false ? ", without its lists of likely tokens" : "";
+      return `A run from a link is shown${less}. Run decodes your prompt on this machine.`;
+    }
     if (viewer.origin === "none" || page.ranWith === null) return "";
     return page.ranWith === JSON.stringify(page.values)
       ? "The page shows these settings."
@@ -81,6 +106,18 @@
     for (const input of document.querySelectorAll("input[aria-label^='number input for ']")) {
       input.setAttribute("aria-label", `${input.getAttribute("aria-label").slice("number input for ".length)} as a number`);
     }
+  }
+
+  /* Gradio names the place of a plot without data, but gives it no role that may have a name. */
+  function nameEmptyPlots() {
+    let timer = 0;
+    const name = () => {
+      timer = 0;
+      for (const empty of document.querySelectorAll(".empty[aria-label]:not([role])")) empty.setAttribute("role", "img");
+    };
+    const soon = () => (timer = timer || setTimeout(name, 100));
+    new MutationObserver(soon).observe(document.body, { childList: true, subtree: true });
+    soon();
   }
 
   /* On a phone the run comes before the settings; the accordion may not be there yet. */

@@ -24,6 +24,7 @@ from explorer.errors import TraceError
 
 VERSION = 1
 MAX_TRACE_BYTES = 20_000_000
+FATES = tuple(TokenFate)
 
 
 def _rounded(value: float | None) -> float | None:
@@ -139,5 +140,18 @@ def _check_order(number: int, kind: str, previous: str | None, record: dict[str,
         raise TraceError(f"Line {number} of the trace is {kind!r}; {' or '.join(wanted) or 'nothing'} must come here.")
     if kind == "meta" and record.get("version") != VERSION:
         raise TraceError(f"The trace has version {record.get('version')!r}; this page reads version {VERSION}.")
-    if kind == "round" and not isinstance(record.get("drafts"), list):
-        raise TraceError(f"Line {number} of the trace is a round without its list of drafts.")
+    if kind == "round":
+        _check_round(f"Line {number} of the trace", record)
+
+
+def _check_round(where: str, record: dict[str, Any]) -> None:
+    """What `assets/js/trace.js` asks of a round as well."""
+    drafts, following = record.get("drafts"), record.get("next")
+    if not isinstance(drafts, list):
+        raise TraceError(f"{where} is a round without its list of drafts.")
+    for token in [*drafts, following] if following else drafts:
+        if not isinstance(token, dict) or not isinstance(token.get("text"), str) or token.get("fate") not in FATES:
+            raise TraceError(f"{where} has a token without text or with an unknown fate.")
+        top = token.get("top", [])
+        if not isinstance(top, list) or not all(isinstance(entry, list) for entry in top):
+            raise TraceError(f"{where} has a token whose list of likely tokens cannot be read.")

@@ -6,6 +6,7 @@ from typing import Any
 
 import gradio as gr
 
+from explorer.ui.api import add_decode, has_mcp
 from explorer.ui.backend import Backend
 from explorer.ui.loading import Loader
 from explorer.ui.runs import Registry
@@ -31,6 +32,7 @@ def build_app(backend: Backend, *, preload: bool = False) -> gr.Blocks:
             if backend.jobs is not None:
                 with gr.Tab("Train"):
                     train.build(backend.jobs, backend.target, backend.drafters[0][1], view, tabs)
+        add_decode(backend, loader, registry)
     app.queue(max_size=64)
     if preload:
         loader.start(backend.drafters[0][1])
@@ -50,5 +52,6 @@ def launch_options(host: str | None = None, port: int | None = None, *, share: b
         "run_history": False,
         "ssr_mode": False,
         "show_error": True,
+        "mcp_server": has_mcp(),
         "state_session_capacity": 200,
     }

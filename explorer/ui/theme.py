@@ -6,20 +6,10 @@ from pathlib import Path
 
 import gradio as gr
 
-ASSETS = Path(__file__).resolve().parents[2] / "assets"
-# Order matters: each script adds to `window.SpecView` and may use what the earlier ones put there.
-SCRIPTS = (
-    "trace.js",
-    "dom.js",
-    "header.js",
-    "answer.js",
-    "player.js",
-    "lanes.js",
-    "inspector.js",
-    "files.js",
-    "view.js",
-    "page.js",
-)
+from explorer.engine import replay
+from explorer.engine.replay import ASSETS
+
+PAGE_SCRIPTS = ("link.js", "page.js")  # what a replay does without
 ACCENT, ACCENT_DARK = "#0072b2", "#56b4e9"
 LOOK = {
     "body_background_fill": "#ffffff",
@@ -76,10 +66,13 @@ def css_paths() -> list[Path]:
 
 def head() -> str:
     """The view's style and scripts, inline and as they are: nothing is fetched from elsewhere."""
-    code = "\n".join((ASSETS / "js" / name).read_text("utf-8") for name in SCRIPTS)
-    style = (ASSETS / "view.css").read_text("utf-8")
-    assert "</script" not in code
-    return f"<style>\n{style}\n</style>\n<script>\n{code}\n</script>"
+    page = "\n".join((ASSETS / "js" / name).read_text("utf-8") for name in PAGE_SCRIPTS)
+    assert "</script" not in page
+    # share.js makes replays of these two elements and the shell.
+    return (
+        f'<style id="sv-style">{replay.style()}</style>\n<script id="sv-script">{replay.script()}</script>\n'
+        f"<script>\nwindow.SpecView.shell = {replay.harmless_json(replay.shell())};\n{page}\n</script>"
+    )
 
 
 def theme() -> gr.themes.Base:
