@@ -24,7 +24,8 @@ BROWSER = pytest.mark.browser
 ASK = """([text, settings]) => {
   const trace = SpecView.Trace.read(text);
   const found = SpecView.whatIf(trace, settings);
-  const fates = trace.rounds.map((round) => round.tokens.filter((token) => found.fates.has(token)).map((token) => found.fates.get(token)));
+  const known = (round) => round.tokens.filter((token) => found.fates.has(token));
+  const fates = trace.rounds.map((round) => known(round).map((token) => found.fates.get(token)));
   const at = found.at && [found.at.round.number, found.at.place];
   return {...found, at, fates, choice: found.choice && found.choice.id};
 }"""
@@ -238,9 +239,7 @@ def test_the_slider_works_from_the_keyboard_and_closing_cleans_up(still):
     page = still
     show(page, fake())
     slider = page.get_by_role("slider", name="Static weight w of the what-if")
-    before = page.evaluate(
-        f"[...document.querySelectorAll('.sv-bars')].map((bar) => bar.style.getPropertyValue('--a'))"
-    )
+    before = page.evaluate("[...document.querySelectorAll('.sv-bars')].map((bar) => bar.style.getPropertyValue('--a'))")
     slider.focus()
     for _ in range(3):
         page.keyboard.press("ArrowLeft")
@@ -248,7 +247,7 @@ def test_the_slider_works_from_the_keyboard_and_closing_cleans_up(still):
     page.keyboard.press("End")
     expect(page.locator(WORDS)).to_contain_text("would be rejected")
     page.locator(".sv-whatif summary").click()
-    after = page.evaluate(f"[...document.querySelectorAll('.sv-bars')].map((bar) => bar.style.getPropertyValue('--a'))")
+    after = page.evaluate("[...document.querySelectorAll('.sv-bars')].map((bar) => bar.style.getPropertyValue('--a'))")
     assert after == before
     assert page.locator(".sv-wi-flip, .sv-wi-unknown, .sv-wi-mark, [aria-describedby^='sv-wi']").count() == 0
 
