@@ -21,8 +21,9 @@ SCRIPTS = (
     "whatif_panel.js",
     "view.js",
     "page.js",
+    "race.js",
 )
-STYLES = ("view.css", "whatif.css")
+STYLES = ("view.css", "whatif.css", "race.css")
 ACCENT, ACCENT_DARK = "#0072b2", "#56b4e9"
 LOOK = {
     "body_background_fill": "#ffffff",

@@ -191,6 +191,21 @@ def test_a_coin_within_the_rounding_is_left_undecided(scripts):
     assert ask(scripts, text, rule="lossy", lenience=0.9)["why"] != "undecided"
 
 
+@BROWSER
+def test_drafts_after_a_newly_kept_one_are_judged_until_one_fails(scripts):
+    text = recorded(rule="static", target_weight=0.7)
+    meta, first, *rest = [json.loads(line) for line in text.splitlines()]
+    coins, fates = [0.6, 0.5, 0.9, 0.1], ["rejected", "discarded", "discarded", "discarded"]
+    for draft, coin, fate in zip(first["drafts"], coins, fates, strict=True):
+        draft |= {"p": 0.0, "q": 0.5, "a": 0.3, "u": coin, "fate": fate}
+    first["next"]["fate"] = "residual"
+    text = "".join(json.dumps(record) + "\n" for record in (meta, first, *rest))
+    found = ask(scripts, text, rule="static", target_weight=0.2)
+    assert (found["why"], found["at"], found["rounds"]) == ("passes", [0, 0], 1)
+    assert found["fates"][0] == ["accepted", "accepted", "rejected", "discarded"]
+    assert found["after"] == {"drafted": 4, "tested": 3, "accepted": 2}
+
+
 # The panel.
 
 
