@@ -23,11 +23,13 @@
       this.player = new S.Player(this);
       this.lanes = new S.Lanes(this);
       this.inspector = new S.Inspector(this);
+      this.whatif = new S.WhatIf(this);
+      this.lanes.element.prepend(this.whatif.element);
       this.news = h("p.sv-sr", { role: "status", "aria-live": "polite" });
       this.saidAt = 0;
       this.saidRound = -1;
       this.empty = h("p.sv-empty", null, "No run yet. Type a prompt and press Run, or open a trace.");
-      this.parts = [this.header, this.answer, this.player, this.inspector, this.lanes];
+      this.parts = [this.header, this.answer, this.player, this.inspector, this.lanes, this.whatif];
       this.body = h(
         "div.sv",
         null,

@@ -27,15 +27,18 @@ SCRIPTS = (
     "inspector.js",
     "share.js",
     "files.js",
+    "whatif.js",
+    "whatif_panel.js",
     "view.js",
 )
+STYLES = ("view.css", "whatif.css")
 SUFFIXES = (".html", ".htm")
 GENERATOR = 'content="speculative-decoding-explorer replay"'
 
 
 def style() -> str:
-    """The view's style sheet, as it stands between the tags."""
-    return "\n" + (ASSETS / "view.css").read_text("utf-8") + "\n"
+    """The view's style sheets in one, as they stand between the tags."""
+    return "\n" + "\n".join((ASSETS / name).read_text("utf-8") for name in STYLES) + "\n"
 
 
 def script() -> str:

@@ -9,7 +9,9 @@ import gradio as gr
 from explorer.engine import replay
 from explorer.engine.replay import ASSETS
 
-PAGE_SCRIPTS = ("link.js", "page.js")  # what a replay does without
+# What a replay does without.
+PAGE_SCRIPTS = ("link.js", "page.js", "race.js")
+PAGE_STYLES = ("race.css",)
 ACCENT, ACCENT_DARK = "#0072b2", "#56b4e9"
 LOOK = {
     "body_background_fill": "#ffffff",
@@ -67,10 +69,12 @@ def css_paths() -> list[Path]:
 def head() -> str:
     """The view's style and scripts, inline and as they are: nothing is fetched from elsewhere."""
     page = "\n".join((ASSETS / "js" / name).read_text("utf-8") for name in PAGE_SCRIPTS)
+    style = "\n".join((ASSETS / name).read_text("utf-8") for name in PAGE_STYLES)
     assert "</script" not in page
-    # share.js makes replays of these two elements and the shell.
+    # share.js makes replays of the first two elements and the shell.
     return (
         f'<style id="sv-style">{replay.style()}</style>\n<script id="sv-script">{replay.script()}</script>\n'
+        f"<style>\n{style}\n</style>\n"
         f"<script>\nwindow.SpecView.shell = {replay.harmless_json(replay.shell())};\n{page}\n</script>"
     )
 

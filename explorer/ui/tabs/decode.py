@@ -23,6 +23,7 @@ from explorer.ui.controls import (
 )
 from explorer.ui.loading import Loader
 from explorer.ui.runs import Registry, Run, idle, running, stream
+from explorer.ui.tabs import whatif
 from explorer.ui.theme import ASSETS
 
 MAX_AT_ONCE = 16  # runs of all visitors that take turns; more wait in gradio's queue
@@ -42,6 +43,7 @@ def build(backend: Backend, loader: Loader, registry: Registry) -> gr.HTML:
                 controls = build_controls(backend)
         with gr.Column(elem_classes="stage", scale=1, min_width=0):
             view = _drawn("view", first_trace(ASSETS / "traces"), "view")
+            whatif.build(prompt, controls, backend)
     ended = _wire_run((run, stop), prompt, controls, (view, status), (backend, loader, registry))
     _wire_settings(prompt, controls, backend, ended)
     return view
