@@ -9,7 +9,7 @@ import gradio as gr
 from explorer.ui.backend import Backend
 from explorer.ui.loading import Loader
 from explorer.ui.runs import Registry
-from explorer.ui.tabs import decode, train
+from explorer.ui.tabs import decode, learn, train
 from explorer.ui.theme import css_paths, head, theme
 
 TITLE = "Speculative decoding explorer"
@@ -31,6 +31,8 @@ def build_app(backend: Backend, *, preload: bool = False) -> gr.Blocks:
             if backend.jobs is not None:
                 with gr.Tab("Train"):
                     train.build(backend.jobs, backend.target, backend.drafters[0][1], view, tabs)
+            with gr.Tab("Learn"):
+                learn.build()
     app.queue(max_size=64)
     if preload:
         loader.start(backend.drafters[0][1])

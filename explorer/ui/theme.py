@@ -19,7 +19,12 @@ SCRIPTS = (
     "files.js",
     "view.js",
     "page.js",
+    "laws.js",
+    "lesson.js",
+    "toy.js",
+    "learn.js",
 )
+STYLES = ("view.css", "learn.css")
 ACCENT, ACCENT_DARK = "#0072b2", "#56b4e9"
 LOOK = {
     "body_background_fill": "#ffffff",
@@ -77,7 +82,7 @@ def css_paths() -> list[Path]:
 def head() -> str:
     """The view's style and scripts, inline and as they are: nothing is fetched from elsewhere."""
     code = "\n".join((ASSETS / "js" / name).read_text("utf-8") for name in SCRIPTS)
-    style = (ASSETS / "view.css").read_text("utf-8")
+    style = "\n".join((ASSETS / name).read_text("utf-8") for name in STYLES)
     assert "</script" not in code
     return f"<style>\n{style}\n</style>\n<script>\n{code}\n</script>"
 
