@@ -1,7 +1,7 @@
 /* learn.js: the lesson. Six steps over one recorded run; each asks before it tells. The texts come from learn.json. */
 (function (S) {
   "use strict";
-  const { h, icon, prob, replace, spoken, tokenNodes, FATE_WORD } = S;
+  const { h, icon, prob, replace, spoken, symbols, tokenNodes, FATE_WORD } = S;
   // What the reader has answered lives as long as the page, also where gradio builds the tab anew.
   const memory = { at: 0, answers: {} };
   const COUNTS = ["K", "round", "kept", "passing", "untested", "emitted", "gifts"];
@@ -13,16 +13,10 @@
     return prob(value, name === "w" ? 2 : 3);
   }
 
-  /* w_t with its t below the line */
-  function symbol(text) {
-    const [letter, below] = text.split("_");
-    return h("em", null, letter, below ? h("sub", null, below) : null);
-  }
-
   /* Nodes of a text in which {name} stands for a value and *x* for a symbol. */
   function fill(template, values) {
     return template.split(/(\{\w+\}|\*[^*]+\*)/).map((part) => {
-      if (/^\*.+\*$/.test(part)) return symbol(part.slice(1, -1));
+      if (/^\*.+\*$/.test(part)) return symbols(part);
       if (!/^\{\w+\}$/.test(part)) return part;
       const name = part.slice(1, -1);
       return h("span.sl-value", null, shown(name, values[name]));

@@ -10,6 +10,12 @@
   const STARTS = { 2: { p: [0.6, 0.4], q: [0.3, 0.7] }, 3: { p: [0.5, 0.3, 0.2], q: [0.2, 0.3, 0.5] } };
   const state = { size: 2, p: STARTS[2].p, q: STARTS[2].q, name: "exact", lenience: 0.5, weight: 0.7 };
 
+  /* Nodes of a text in which *x* is a symbol; *w_t* has its t below the line. */
+  function symbols(text) {
+    const symbol = ([letter, below]) => h("em", null, letter, below ? h("sub", null, below) : null);
+    return text.split(/\*([^*]+)\*/).map((part, i) => (i % 2 ? symbol(part.split("_")) : part));
+  }
+
   class Toy {
     constructor(texts) {
       this.words = texts.words;
@@ -29,7 +35,7 @@
         "section.sl-toy",
         { "aria-label": "Toy" },
         h("h2.sl-title", null, texts.title),
-        h("p.sl-text", null, texts.text.split(/\*([^*]+)\*/).map((part, i) => (i % 2 ? h("em", null, part) : part))),
+        h("p.sl-text", null, symbols(texts.text)),
         h("div.sl-row", null, this.rules.element, this.sizes.element),
         Object.values(this.knobs).map((knob) => knob.element),
         this.formula,
@@ -220,5 +226,5 @@
     }
   }
 
-  S.Toy = Toy;
+  Object.assign(S, { Toy, symbols });
 })(window.SpecView);

@@ -10,6 +10,7 @@ from explorer.ui.backend import Backend
 from explorer.ui.loading import Loader
 from explorer.ui.runs import Registry
 from explorer.ui.tabs import decode, learn, train
+from explorer.ui.tabs import head as heads
 from explorer.ui.theme import css_paths, head, theme
 
 TITLE = "Speculative decoding explorer"
@@ -28,6 +29,8 @@ def build_app(backend: Backend, *, preload: bool = False) -> gr.Blocks:
         with gr.Tabs(elem_id="tabs") as tabs:
             with gr.Tab("Decode", id="decode", render_children=True):
                 view = decode.build(backend, loader, registry)
+            with gr.Tab("Head") as head_tab:
+                heads.build(backend, loader, head_tab)
             if backend.jobs is not None:
                 with gr.Tab("Train"):
                     train.build(backend.jobs, backend.target, backend.drafters[0][1], view, tabs)

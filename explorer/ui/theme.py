@@ -23,8 +23,11 @@ SCRIPTS = (
     "lesson.js",
     "toy.js",
     "learn.js",
+    "costs.js",
+    "chart.js",
+    "head.js",
 )
-STYLES = ("view.css", "learn.css")
+STYLES = ("view.css", "learn.css", "head.css")
 ACCENT, ACCENT_DARK = "#0072b2", "#56b4e9"
 LOOK = {
     "body_background_fill": "#ffffff",
