@@ -35,12 +35,14 @@ class RankCosts:
         column_ms: What each further token of a pass adds.
         body_ms: A step of the drafter without its head.
         head_ms: The head, by rank.
+        full_ms: The target's own head, a row per token; None if it was not timed.
     """
 
     token_ms: float
     column_ms: float
     body_ms: float
     head_ms: Mapping[int, float]
+    full_ms: float | None = None
 
     def round_ms(self, draft_length: int, rank: int) -> float:
         """A round of K drafts; ranks between two measured ones cost in between."""
@@ -50,6 +52,15 @@ class RankCosts:
         share = (rank - below) / (above - below) if above > below else 0.0
         head = self.head_ms[below] * (1 - share) + self.head_ms[above] * share
         return self.token_ms + draft_length * (self.column_ms + self.body_ms + head)
+
+    def nu(self, rank: int) -> float | None:
+        """Time of the head at a timed rank over that of the full head; None if that was not timed."""
+        return None if not self.full_ms else self.head_ms[rank] / self.full_ms
+
+    def kappa(self, draft_length: int) -> float | None:
+        """Time of the full head in a round of K drafts over that of everything else; None if it was not timed."""
+        rest = self.token_ms + draft_length * (self.column_ms + self.body_ms)
+        return None if not self.full_ms else draft_length * self.full_ms / rest
 
     def speed_up(self, draft_length: int, rank: int, tokens_per_round: float) -> float:
         """Predicted tokens/s over those of autoregressive decoding."""
@@ -90,7 +101,7 @@ def pass_rates(metrics: Mapping[str, Any], max_rank: int, temperature: float) ->
 
 @torch.inference_mode()
 def measure_ranks(target: LanguageModel, drafter: EagleDrafter) -> RankCosts:
-    """Time the parts of a round; takes about 30 passes of the target.
+    """Time the parts of a round; takes about 35 passes of the target.
 
     Args:
         target: The model.
@@ -117,9 +128,11 @@ def measure_ranks(target: LanguageModel, drafter: EagleDrafter) -> RankCosts:
         rank: _fastest(lambda r=rank: drafter.model.head(hidden, r), before=lambda: target_pass(1))
         for rank in drafter.rank_choices
     }
+    full_head = target.model.get_output_embeddings()
+    full_ms = _fastest(lambda: full_head(hidden), before=lambda: target_pass(1))
     two_steps = _fastest(draft, before=lambda: target_pass(1))
     body_ms = max(two_steps / 2 - head_ms[max(head_ms)], 0.0)
-    return RankCosts(one, max(many - one, 0.0) / (_LONG_PASS - 1), body_ms, head_ms)
+    return RankCosts(one, max(many - one, 0.0) / (_LONG_PASS - 1), body_ms, head_ms, full_ms)
 
 
 def _fastest(action: Callable[[], Tensor | None], before: Callable[[], None] = lambda: None) -> float:

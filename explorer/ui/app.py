@@ -10,7 +10,8 @@ from explorer.ui.api import add_decode, has_mcp
 from explorer.ui.backend import Backend
 from explorer.ui.loading import Loader
 from explorer.ui.runs import Registry
-from explorer.ui.tabs import decode, race, train
+from explorer.ui.tabs import decode, learn, race, train
+from explorer.ui.tabs import head as heads
 from explorer.ui.theme import css_paths, head, theme
 
 TITLE = "Speculative decoding explorer"
@@ -29,8 +30,12 @@ def build_app(backend: Backend, *, preload: bool = False) -> gr.Blocks:
         with gr.Tabs(elem_id="tabs") as tabs:
             with gr.Tab("Decode", id="decode", render_children=True):
                 view = decode.build(backend, loader, registry)
+            with gr.Tab("Learn"):
+                learn.build()
             with gr.Tab("Race", id="race"):
                 race.build(backend, loader, registry)
+            with gr.Tab("Head") as head_tab:
+                heads.build(backend, loader, head_tab)
             if backend.jobs is not None:
                 with gr.Tab("Train"):
                     train.build(backend.jobs, backend.target, backend.drafters[0][1], view, tabs)

@@ -28,6 +28,22 @@ class Prediction:
     best_speed_up: float
 
 
+@dataclass(frozen=True, slots=True)
+class RankFigures:
+    """What is known of a rank: its time over the full head's, expected tokens per round, and predicted speed-up.
+
+    Attributes:
+        nu: Measured on this machine; None if the full head was not timed.
+        kappa: Time of the full head in a round over that of everything else in it; None likewise.
+    """
+
+    rank: int
+    nu: float | None
+    kappa: float | None
+    tokens_per_round: float
+    speed_up: float
+
+
 class Backend(Protocol):
     """A target and its drafters. The page can be built and tested on any object of this shape, without weights.
 
@@ -54,6 +70,9 @@ class Backend(Protocol):
 
     def predicted(self, drafter: str, rank: int, draft_length: int, temperature: float) -> Prediction | None:
         """What a rank is worth on this machine; None while that is not known."""
+
+    def rank_figures(self, drafter: str, draft_length: int, temperature: float) -> tuple[RankFigures, ...]:
+        """What each scored rank costs and is predicted to be worth on this machine; empty while that is not known."""
 
     def prepare(self, drafter: str, head: str, progress: Progress) -> Any:
         """Load what a run with this drafter and head needs; slow the first time. Never called twice at once."""
@@ -124,6 +143,21 @@ class PairBackend:
         scored = max((r for r in rates if r <= rank), default=min(rates))
         speed_up = costs.speed_up(draft_length, rank, expected_tokens(rates[scored], draft_length))
         return Prediction(speed_up, *best)
+
+    def rank_figures(self, drafter: str, draft_length: int, temperature: float) -> tuple[RankFigures, ...]:
+        """See `Backend`."""
+        from explorer.benchmarks.rank_costs import expected_tokens, pass_rates
+
+        costs = self._costs.get(drafter)
+        if costs is None:
+            return ()
+        figures = []
+        for rank, rates in sorted(pass_rates(self._scores[drafter], max(costs.head_ms), temperature).items()):
+            found = self.predicted(drafter, rank, draft_length, temperature) if rank in costs.head_ms else None
+            if found is not None:
+                tokens = expected_tokens(rates, draft_length)
+                figures.append(RankFigures(rank, costs.nu(rank), costs.kappa(draft_length), tokens, found.speed_up))
+        return tuple(figures)
 
     def prepare(self, drafter: str, head: str, progress: Progress) -> Any:
         """The target, loaded once, with this drafter."""

@@ -10,8 +10,19 @@ from explorer.engine import replay
 from explorer.engine.replay import ASSETS
 
 # What a replay does without.
-PAGE_SCRIPTS = ("link.js", "page.js", "race.js")
-PAGE_STYLES = ("race.css",)
+PAGE_SCRIPTS = (
+    "link.js",
+    "page.js",
+    "race.js",
+    "laws.js",
+    "lesson.js",
+    "toy.js",
+    "learn.js",
+    "costs.js",
+    "chart.js",
+    "head.js",
+)
+PAGE_STYLES = ("race.css", "learn.css", "head.css")
 ACCENT, ACCENT_DARK = "#0072b2", "#56b4e9"
 LOOK = {
     "body_background_fill": "#ffffff",

@@ -17,7 +17,7 @@ from explorer.engine.config import DecodeConfig
 from explorer.engine.events import Finish, LawEntry, RoundEvent, TokenDetail
 from explorer.engine.trace import end_line, meta_line, round_line
 from explorer.errors import WeightsError
-from explorer.ui.backend import Prediction
+from explorer.ui.backend import Prediction, RankFigures
 
 SKY_TEXT = (
     "The sky appears blue because of a phenomenon called Ray-leigh scattering. Sun-light looks white, but it is made of"
@@ -83,6 +83,7 @@ class FakeBackend:
     def __init__(self, round_s: float = 0.0, load_s: float = 0.0, fail: str = "") -> None:
         self.round_s, self.load_s, self.fail = round_s, load_s, fail
         self.log: list[tuple[str, str, float]] = []
+        self.loaded: set[str] = set()
         self._guard = Lock()
 
     def ensembles(self) -> tuple[tuple[str, str], ...]:
@@ -96,6 +97,23 @@ class FakeBackend:
 
     def predicted(self, drafter: str, rank: int, draft_length: int, temperature: float) -> Prediction | None:
         return Prediction(1 + rank / 1000 - draft_length / 100, 144, 1.3) if drafter == "auto" else None
+
+    def rank_figures(self, drafter: str, draft_length: int, temperature: float) -> tuple[RankFigures, ...]:
+        if drafter != "auto" or drafter not in self.loaded:
+            return ()
+        return tuple(
+            RankFigures(
+                rank,
+                rank / 500,
+                draft_length / 10,
+                1.5 + rank / 1000 - temperature / 10,
+                self._speed(rank, draft_length),
+            )
+            for rank in self.ranks(drafter)
+        )
+
+    def _speed(self, rank: int, draft_length: int) -> float:
+        return self.predicted("auto", rank, draft_length, 0).speed_up
 
     def note(self, what: str, prompt: str) -> None:
         with self._guard:
@@ -111,6 +129,7 @@ class FakeBackend:
             time.sleep((4.0 if drafter == "slow" else self.load_s) / 10)
         if self.fail or drafter == "broken":
             raise WeightsError(self.fail or "The weights of this drafter are missing. Choose another.")
+        self.loaded.add(drafter)
         return drafter
 
     def run(self, prepared: str, prompt: str, config: DecodeConfig, ensemble: str = "") -> Iterator[str]:
