@@ -183,6 +183,20 @@ def test_a_run_without_such_moments_asks_nothing(script):
     assert set(script.evaluate(MOMENTS, greedy + "\n" + "\n".join(trace.splitlines()[1:])).values()) == {None}
 
 
+def test_the_accept_question_needs_a_verdict_that_the_exact_rule_shares(script):
+    """With a coin of 0 the exact rule keeps every draft that the target gives any chance."""
+    trace, _ = recorded()
+    lines = [json.loads(line) for line in trace.splitlines()]
+    for line in lines[1:-1]:
+        for draft in line["drafts"]:
+            draft["u"] = 0.0
+    found = script.evaluate(MOMENTS, "\n".join(map(json.dumps, lines)))
+    assert found["accept"] is None
+    assert found["residual"] is None
+    assert found["weight"] is None
+    assert found["bonus"] is not None
+
+
 def test_without_its_trace_the_lesson_takes_another(tmp_path):
     (tmp_path / "traces").mkdir()
     (tmp_path / "learn.json").write_text('{"trace": "gone.ndjson"}', "utf-8")

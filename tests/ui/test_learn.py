@@ -36,6 +36,8 @@ def test_every_step_asks_first_and_tells_afterwards(learn):
         assert page.locator(".sl-said:not(:empty)").count() == 0
         shown = page.locator(".sl-panel").inner_text()
         assert not re.search(r"[{}*]|–\B|undefined|NaN|null", shown), shown
+        pending = page.locator(".sl-main-box.sv-is-pending, .sl-box:last-child.sv-is-pending")
+        assert pending.count() == (2 if text["id"] in ("accept", "weight") else 1), "what is asked is not shown yet"
         page.locator(".sl-choice").first.click()
         own = page.locator(".sl-choice").first
         expect(own).to_have_attribute("aria-pressed", "true")
@@ -44,6 +46,7 @@ def test_every_step_asks_first_and_tells_afterwards(learn):
         assert why.startswith("You said “")
         assert not re.search(r"[{}*]|undefined|NaN|null", why), why
         assert page.locator(".sl-choice.sl-true").count() == 1
+        assert page.locator(".sl-main-box.sv-is-pending").count() == 0
     expect(page.locator(".sl-score")).to_contain_text("6 of 6 answered")
 
 
