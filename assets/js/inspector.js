@@ -7,7 +7,7 @@
     constructor(view) {
       this.view = view;
       this.body = h("div.sv-inspected");
-      this.element = h("aside.sv-inspector", { "aria-label": "Inspector" }, this.body, keys());
+      this.element = h("aside.sv-inspector", { "aria-label": "Inspector" }, h("div.sv-sticky", null, this.body, keys()));
     }
 
     draw() {
