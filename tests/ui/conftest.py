@@ -27,8 +27,9 @@ def browser(chromium):
         browser.close()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def backend():
+    """One for each file, so that no file depends on what another ran before it."""
     return FakeBackend(round_s=0.02)
 
 
@@ -43,7 +44,7 @@ def served(backend):
     app.close()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def url(backend):
     with served(backend) as address:
         yield address
