@@ -16,7 +16,6 @@
       this.view = view;
       this.id = `sv-wi-${(count += 1)}`;
       this.settings = null;
-      this.isMoved = false;
       this.marked = [];
       this.rules = Object.fromEntries(
         Object.entries(NAMES).map(([rule, name]) => [rule, h("button", { type: "button", onclick: () => this.set({ rule }) }, name)]),
@@ -46,22 +45,21 @@
 
     /* Back to the recording's own settings. */
     begin() {
-      this.isMoved = false;
+      this.settings = whatIfSettings(this.view.trace);
       this.draw();
     }
 
     set(change) {
-      this.isMoved = true;
       this.settings = { ...this.settings, ...change };
       this.draw();
     }
 
     draw() {
       const { trace } = this.view;
-      if (trace !== this.trace) {
+      if (trace !== this.trace || !this.settings) {
         this.trace = trace;
-        this.isMoved = false;
         this.clear();
+        this.settings = trace.meta ? whatIfSettings(trace) : null;
       }
       if (!trace.meta) return;
       const reason = whyNoWhatIf(trace);
@@ -73,8 +71,6 @@
         this.clear();
         return;
       }
-      // A run that still grows may have no weights yet to take the mean of.
-      if (!this.isMoved) this.settings = whatIfSettings(trace);
       const signature = JSON.stringify([this.settings, trace.rounds.length, trace.end !== null]);
       if (signature === this.drawn) return;
       this.drawn = signature;
