@@ -226,7 +226,6 @@ def race_tab(page):
 def test_a_race_on_the_page(pages, backend, artifacts, name, width, scheme, motion):
     page = pages.open(viewport={"width": width, "height": 900}, color_scheme=scheme, reduced_motion=motion)
     backend.round_s = 0.005
-    page = pages.open(viewport={"width": width, "height": 900}, color_scheme=scheme, reduced_motion="reduce")
     race_tab(page)
     expect(page.get_by_text("No race yet.")).to_be_visible()
     page.get_by_label("Prompt of the race").fill(f"hard race {name}")
