@@ -9,7 +9,7 @@ import gradio as gr
 from explorer.ui.backend import Backend
 from explorer.ui.loading import Loader
 from explorer.ui.runs import Registry
-from explorer.ui.tabs import decode, train
+from explorer.ui.tabs import decode, frontier, train
 from explorer.ui.theme import css_paths, head, theme
 
 TITLE = "Speculative decoding explorer"
@@ -27,10 +27,12 @@ def build_app(backend: Backend, *, preload: bool = False) -> gr.Blocks:
         gr.Markdown(f"# {TITLE}", elem_id="title")
         with gr.Tabs(elem_id="tabs") as tabs:
             with gr.Tab("Decode", id="decode", render_children=True):
-                view = decode.build(backend, loader, registry)
+                view, controls = decode.build(backend, loader, registry)
             if backend.jobs is not None:
                 with gr.Tab("Train"):
                     train.build(backend.jobs, backend.target, backend.drafters[0][1], view, tabs)
+            with gr.Tab("Frontier"):
+                frontier.build(backend, controls, tabs)
     app.queue(max_size=64)
     if preload:
         loader.start(backend.drafters[0][1])

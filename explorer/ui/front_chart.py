@@ -17,6 +17,7 @@ from explorer.ui.front_reports import Row, is_head
 BLUE, ORANGE, PINK, GREEN, GREY = "#0072B2", "#D55E00", "#CC79A7", "#009E73", "#8A8A8A"
 HEAD_SHAPES = ("star", "triangle-up", "hexagram", "pentagon", "bowtie", "triangle-down")
 MAX_LABEL = 26
+PATTERN = {"fillmode": "overlay", "fgcolor": "#ffffff", "size": 6}
 
 
 def label_of(row: Row) -> str:
@@ -26,7 +27,7 @@ def label_of(row: Row) -> str:
 
 def _harmless(text: str) -> str:
     short = text if len(text) <= MAX_LABEL else text[: MAX_LABEL - 1] + "…"
-    return html.escape(" ".join(short.split()))
+    return html.escape(" ".join(short.split()), quote=False)  # plotly knows no &quot;
 
 
 def reward_figure(rows: Sequence[Row]) -> go.Figure:
@@ -152,7 +153,7 @@ def distance_figure(rows: Sequence[Row]) -> go.Figure:
             x=[row.get(key) for row in found],
             orientation="h",
             name=name,
-            marker={"color": colour, "pattern": {"shape": pattern, "fgcolor": "#ffffff", "size": 6}},
+            marker={"color": colour, "pattern": PATTERN | {"shape": pattern}},
             hovertext=[_said(row, key, name) for row in found],
             hoverinfo="text",
         )

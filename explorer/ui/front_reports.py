@@ -70,8 +70,8 @@ def read_all() -> tuple[list[Report], list[str]]:
             except SettingError as error:
                 problems.append(str(error))
                 continue
-            where = "measured here" if source == "here" else "shipped"
-            title = f"{fields['task'][:MAX_NAME]}: {fields['num_prompts']} prompts, {where} ({path.stem[:MAX_NAME]})"
+            where = path.stem[:MAX_NAME] if source == "here" else "shipped"
+            title = f"{fields['task'][:MAX_NAME]}, {fields['num_prompts']} prompts ({where})"
             found.append(Report(f"{source}/{path.name}", title, fields))
     return found, problems
 

@@ -51,7 +51,8 @@ def report(*, heads=(("arithmetic-head", ABOVE, ZERO),), places=((5, 1.0),), **f
             row("lossy 0.3", "lossy", 0.3, 0.4, 0.5, rejection=None, **at),
             dynamic("sure where H(p) < 1", 1.0, 0.6, 0.3, BELOW, BELOW, **at),
         ]
-        rows += [dynamic(name, None, 0.4, 0.55, above, shared, **at) for name, above, shared in heads]
+        for place, (name, above, shared) in enumerate(heads):
+            rows.append(dynamic(name, None, 0.4 + 0.1 * place, 0.55, above, shared, **at))
     made = {
         "kind": "bench pareto",
         "task": "arithmetic",

@@ -69,6 +69,7 @@ def test_rejection_and_bias_add_up_to_the_distance():
     assert rejection.count(None) == 1, "the lossy rule has no weight"
     layout = json.loads(distance_figure(ROWS).to_json())["layout"]
     assert layout["barmode"] == "stack"
+    assert found["bias"]["marker"]["pattern"]["fillmode"] == "overlay", "the colour shows under the pattern"
     assert layout["yaxis"]["ticktext"][:2] == ["exact", "static 1"]
 
 

@@ -32,7 +32,8 @@ def test_reports_of_this_machine_come_first_and_the_newest_of_them_on_top(here):
         os.utime(path, (1e9 - 1000 * age, 1e9 - 1000 * age))
     found, problems = read_all()
     assert [one.id for one in found] == ["here/new.json", "here/old.json", "shipped/code.json"]
-    assert found[0].title == "arithmetic: 20 prompts, measured here (new)"
+    assert found[0].title == "arithmetic, 20 prompts (new)"
+    assert found[2].title == "code, 20 prompts (shipped)"
     assert problems == []
 
 
