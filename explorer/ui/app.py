@@ -10,7 +10,7 @@ from explorer.ui.api import add_decode, has_mcp
 from explorer.ui.backend import Backend
 from explorer.ui.loading import Loader
 from explorer.ui.runs import Registry
-from explorer.ui.tabs import decode, learn, race, train
+from explorer.ui.tabs import decode, frontier, learn, race, train
 from explorer.ui.tabs import head as heads
 from explorer.ui.theme import css_paths, head, theme
 
@@ -29,13 +29,15 @@ def build_app(backend: Backend, *, preload: bool = False) -> gr.Blocks:
         gr.Markdown(f"# {TITLE}", elem_id="title")
         with gr.Tabs(elem_id="tabs") as tabs:
             with gr.Tab("Decode", id="decode", render_children=True):
-                view = decode.build(backend, loader, registry)
+                view, controls = decode.build(backend, loader, registry)
             with gr.Tab("Learn"):
                 learn.build()
             with gr.Tab("Race", id="race"):
                 race.build(backend, loader, registry)
             with gr.Tab("Head") as head_tab:
                 heads.build(backend, loader, head_tab)
+            with gr.Tab("Frontier"):
+                frontier.build(backend, controls, tabs)
             if backend.jobs is not None:
                 with gr.Tab("Train"):
                     train.build(backend.jobs, backend.target, backend.drafters[0][1], view, tabs)

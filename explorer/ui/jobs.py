@@ -49,7 +49,14 @@ class Job:
 
 
 class Jobs:
-    """The trainings of one folder; at most one runs at a time."""
+    """The trainings of one folder; at most one runs at a time.
+
+    Attributes:
+        noun, doing: What a job is called in messages, and what one does.
+        has_out: Whether the command takes --out.
+    """
+
+    noun, doing, has_out = "training", "training", True
 
     def __init__(self, folder: Path, command: Sequence[str] = (sys.executable, "-m", "explorer", "train")) -> None:
         self.folder, self.command = Path(folder), tuple(command)
@@ -155,11 +162,11 @@ class Jobs:
     def _refuse_second(self) -> None:
         running = [job for job in self.all() if job.state == "running"]
         if running:
-            raise SettingError(f"{running[0].title} is still training. Stop it first, or wait for its end.")
+            raise SettingError(f"{running[0].title} is still {self.doing}. Stop it first, or wait for its end.")
 
     def _launch(self, id_: str, record: dict[str, Any], more: Sequence[str] = ()) -> None:
         folder = self.folder / id_
-        words = [*self.command, "--out", str(self.head_of(id_)), *record["flags"], *more]
+        words = [*self._words(id_, record), *more]
         if shutil.which("nice"):
             words = ["nice", "-n", NICE, *words]
         with (folder / "log.txt").open("ab") as log:
@@ -174,15 +181,21 @@ class Jobs:
         self._processes[id_] = process
         self._write(id_, record | {"pid": process.pid, "is_stopped": False})
 
+    def _words(self, id_: str, record: dict[str, Any]) -> list[str]:
+        """The job's command."""
+        out = ["--out", str(self.head_of(id_))] if self.has_out else []
+        return [*self.command, *out, *record["flags"]]
+
     def _is_alive(self, id_: str, record: dict[str, Any]) -> bool:
-        """Whether the job's process runs: our own child, or one of an earlier app that still has its folder's name."""
+        """Whether the job's process runs: our own child, or one of an earlier app that still has its words."""
         process = self._processes.get(id_)
         if process is not None:
             return process.poll() is None
         try:
             os.kill(record["pid"], 0)
             command = Path(f"/proc/{record['pid']}/cmdline")
-            return str(self.head_of(id_)) in command.read_text("utf-8", "replace") if command.exists() else True
+            words = "\0".join(self._words(id_, record)[1:])
+            return words in command.read_text("utf-8", "replace") if command.exists() else True
         except (OSError, KeyError):
             return False
 
@@ -193,7 +206,7 @@ class Jobs:
                 raise ValueError(id_)
             return json.loads(path.read_text("utf-8"))
         except (OSError, ValueError) as error:
-            raise SettingError(f"There is no training {id_!r}. Choose one from the list, or start one.") from error
+            raise SettingError(f"There is no {self.noun} {id_!r}. Choose one from the list, or start one.") from error
 
     def _write(self, id_: str, record: dict[str, Any]) -> None:
         part = self.folder / id_ / "job.part"
@@ -219,4 +232,4 @@ class Jobs:
             lines = (self.folder / id_ / "log.txt").read_text("utf-8", "replace").strip().splitlines()
         except OSError:
             return ""
-        return lines[-1] if lines else "The training ended without a word."
+        return lines[-1] if lines else f"The {self.noun} ended without a word."

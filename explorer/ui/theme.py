@@ -74,7 +74,7 @@ LOOK = {
 
 def css_paths() -> list[Path]:
     """Style sheets of gradio's own parts. Gradio rewrites their selectors, and drops container queries on the way."""
-    return [ASSETS / "style.css"]
+    return [ASSETS / "style.css", ASSETS / "frontier.css"]
 
 
 def head() -> str:

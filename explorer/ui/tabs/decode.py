@@ -30,8 +30,8 @@ MAX_AT_ONCE = 16  # runs of all visitors that take turns; more wait in gradio's 
 QUIET = {"show_progress": "hidden", "api_visibility": "private"}
 
 
-def build(backend: Backend, loader: Loader, registry: Registry) -> gr.HTML:
-    """Lay the tab out and wire it; returns the component that draws the trace."""
+def build(backend: Backend, loader: Loader, registry: Registry) -> tuple[gr.HTML, Controls]:
+    """Lay the tab out and wire it; returns the component that draws the trace, and the controls."""
     with gr.Row(elem_classes="decode", equal_height=False):
         with gr.Column(elem_classes="side", scale=0, min_width=0):
             prompt = _prompt_box()
@@ -46,7 +46,7 @@ def build(backend: Backend, loader: Loader, registry: Registry) -> gr.HTML:
             whatif.build(prompt, controls, backend)
     ended = _wire_run((run, stop), prompt, controls, (view, status), (backend, loader, registry))
     _wire_settings(prompt, controls, backend, ended)
-    return view
+    return view, controls
 
 
 def first_trace(folder: Path) -> str:
