@@ -218,7 +218,7 @@ def test_dark_and_narrow(home, pages, artifacts, name, width, scheme):
 def test_measuring_here_adds_a_report(browser, context, tmp_path, monkeypatch, artifacts):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(front_reports, "SHIPPED", tmp_path / "shipped")
-    (tmp_path / "stand_in.py").write_text(STAND_IN.replace("0.05", "1"))
+    (tmp_path / "stand_in.py").write_text(STAND_IN.replace("0.05", "3"))
     (tmp_path / "report.json").write_text(json.dumps(report()))
     measurements = Measurements(tmp_path / "jobs", (sys.executable, str(tmp_path / "stand_in.py")))
     monkeypatch.setattr(Measurements, "in_cache", classmethod(lambda cls: measurements))
@@ -234,7 +234,7 @@ def test_measuring_here_adds_a_report(browser, context, tmp_path, monkeypatch, a
         page.get_by_role("button", name="Measure here").click()
         state = page.get_by_label("Progress")
         page.get_by_role("button", name="Measure", exact=True).click()
-        expect(state).to_have_value(re.compile("^Rule 1 of 17: autoregressive"), timeout=20_000)
+        expect(state).to_have_value(re.compile(r"^Rule \d of 17: "), timeout=20_000)
         page.get_by_role("button", name="Stop measuring").click()
         expect(state).to_have_value(re.compile("^Stopped at rule"))
         page.get_by_role("button", name="Measure", exact=True).click()
