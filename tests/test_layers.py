@@ -7,10 +7,11 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "explorer"
-BASE = {"errors", "settings"}
+BASE = {"errors", "folders", "settings"}
 MODELS = {"rules", "heads", "tasks"}
 ALLOWED = {
     "errors": set(),
+    "folders": set(),
     "settings": {"errors"},
     "rules": set(),
     "heads": {"heads"},

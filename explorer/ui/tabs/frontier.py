@@ -104,7 +104,7 @@ def _stage(report: gr.Dropdown, place: gr.Dropdown) -> Parts:
     drawn = gr.HTML(
         "{}",
         html_template='<div class="sv-view sv-frontier"></div>',
-        js_on_load=(ASSETS / "js" / "frontier.js").read_text("utf-8"),
+        js_on_load=(ASSETS / "frontier.js").read_text("utf-8"),
         apply_default_css=False,
         elem_id="frontier",
     )
