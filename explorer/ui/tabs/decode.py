@@ -21,6 +21,7 @@ from explorer.ui.controls import (
     read_prompts,
     read_settings,
 )
+from explorer.ui.drawn import drawn
 from explorer.ui.loading import Loader
 from explorer.ui.runs import Registry, Run, idle, running, stream
 from explorer.ui.tabs import whatif
@@ -38,11 +39,11 @@ def build(backend: Backend, loader: Loader, registry: Registry) -> tuple[gr.HTML
             with gr.Row(elem_classes="go"):
                 run = gr.Button("Run", variant="primary", elem_id="run", min_width=60, scale=3)
                 stop = gr.Button("Stop", elem_id="stop", min_width=60, scale=1)
-            status = _drawn("status", json.dumps(idle("")), "status")
+            status = drawn("status", json.dumps(idle("")), "sv-status", "page.status")
             with gr.Accordion("Settings", elem_id="settings", elem_classes="settings"):
                 controls = build_controls(backend)
         with gr.Column(elem_classes="stage", scale=1, min_width=0):
-            view = _drawn("view", first_trace(ASSETS / "traces"), "view")
+            view = drawn("view", first_trace(ASSETS / "traces"), "sv-view", "page.view")
             whatif.build(prompt, controls, backend)
     ended = _wire_run((run, stop), prompt, controls, (view, status), (backend, loader, registry))
     _wire_settings(prompt, controls, backend, ended)
@@ -70,17 +71,6 @@ def _prompt_box() -> gr.Textbox:
         api_visibility="private",
     )
     return prompt
-
-
-def _drawn(elem_id: str, value: str, kind: str) -> gr.HTML:
-    """A component whose value is data for our own JavaScript. The template is fixed: model text never enters one."""
-    return gr.HTML(
-        value,
-        html_template=f'<div class="sv-{kind}"></div>',
-        js_on_load=f"window.SpecView.page.{kind}(element, props, watch)",
-        apply_default_css=False,
-        elem_id=elem_id,
-    )
 
 
 def _wire_run(

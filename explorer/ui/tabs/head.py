@@ -26,7 +26,7 @@ NOTE = (
 def build(backend: Backend, loader: Loader, tab: gr.Tab) -> None:
     """Lay the tab out and wire it; the figures of the default drafter come when the tab is opened, if it is loaded."""
     with gr.Column(elem_classes="stage", min_width=0):
-        view = drawn("head", page_data(machine(backend)), "costs")
+        view = drawn("head", page_data(machine(backend)), "sv-view sv-costs", "page.costs")
         load = gr.Button("Load and measure", visible="hidden", elem_id="head-load")
 
     def measure() -> Iterator[str]:

@@ -14,7 +14,7 @@ from explorer.ui.theme import ASSETS
 def build() -> None:
     """Lay the tab out; there is nothing to wire."""
     with gr.Column(elem_classes="stage", min_width=0):
-        drawn("learn", lesson(ASSETS), "learn")
+        drawn("learn", lesson(ASSETS), "sv-view sv-learn", "page.learn")
 
 
 def lesson(assets: Path) -> str:

@@ -22,6 +22,7 @@ from explorer.ui.controls import (
     read_prompts,
     read_settings,
 )
+from explorer.ui.drawn import drawn
 from explorer.ui.loading import Loader
 from explorer.ui.runs import TURNS, Registry, Run, idle, running, stream
 from explorer.ui.theme import ASSETS
@@ -76,11 +77,11 @@ def build(backend: Backend, loader: Loader, registry: Registry) -> None:
             with gr.Row(elem_classes="go"):
                 start = gr.Button("Start race", variant="primary", elem_id="race-start", min_width=60, scale=3)
                 stop = gr.Button("Stop race", elem_id="race-stop", min_width=60, scale=2)
-            status = _drawn("race-status", json.dumps(idle("")), "sv-status", "status")
+            status = drawn("race-status", json.dumps(idle("")), "sv-status", "race.status")
             with gr.Accordion("Settings of the race", elem_id="race-settings", elem_classes="settings"):
                 controls = _controls(backend)
         with gr.Column(elem_classes="stage", scale=1, min_width=0):
-            view = _drawn("race-view", "", "sv-view", "view")
+            view = drawn("race-view", "", "sv-view", "race.view")
     _wire(((start, stop), prompt, rules, controls, (view, status)), backend, loader, registry)
 
 
@@ -92,17 +93,6 @@ def _controls(backend: Backend) -> Controls:
         component.elem_id = f"race-{name}"
     controls["target_weight"].interactive, controls["target_weight"].info = True, "w of the static ensemble."
     return controls
-
-
-def _drawn(elem_id: str, value: str, kind: str, drawing: str) -> gr.HTML:
-    """A component whose value is data for our own JavaScript, as on the Decode tab."""
-    return gr.HTML(
-        value,
-        html_template=f'<div class="{kind}"></div>',
-        js_on_load=f"window.SpecView.race.{drawing}(element, props, watch)",
-        apply_default_css=False,
-        elem_id=elem_id,
-    )
 
 
 def _wire(parts: tuple[Any, ...], backend: Backend, loader: Loader, registry: Registry) -> None:
